@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +16,23 @@ import pytest
 from dyn_service import QUERIES, AsyncClient, AsyncRemoteRobot, Client, DynError, Robot, RobotQueries, Server, Wrench
 from tests.phrases import naming
 from tests.service.conftest import TRANSPORTS, assert_same, sample, variants
+from tests.wide import wide
 
 QUERY_NAMES = tuple(QUERIES)
 SLOPES = tuple(name for name in QUERIES if name.endswith("_derivatives"))
 """Asked of the pendulum, by one kind of client: their kernels take longest to compile, in each of their forms."""
+
+
+CLIENTS = ("Client", "AsyncClient")
+KEPT = {
+    (TRANSPORTS[(place + k) % len(TRANSPORTS)], client, query)
+    for place, query in enumerate(QUERY_NAMES)
+    for k, client in enumerate(CLIENTS)
+}
+EACH = wide(
+    itertools.product(TRANSPORTS, CLIENTS, [name for name in QUERY_NAMES if name not in SLOPES]), KEPT.__contains__
+)
+"""Each query by each kind of client, over one transport each."""
 
 
 class _Awaited:
@@ -44,7 +58,7 @@ def served(
         yield server.endpoints[0]
 
 
-@pytest.fixture(scope="module", params=["Client", "AsyncClient"])
+@pytest.fixture(scope="module", params=CLIENTS)
 def asked(request: pytest.FixtureRequest, served: str) -> Iterator[Callable[[str], Any]]:
     """Each robot of the server through each kind of client."""
     if request.param == "Client":
@@ -76,7 +90,7 @@ def assert_same_answers(remote: Any, here: Robot, query: str) -> None:
             assert_same(found, expected)
 
 
-@pytest.mark.parametrize("query", [name for name in QUERY_NAMES if name not in SLOPES])
+@pytest.mark.parametrize(("served", "asked", "query"), EACH, indirect=["served", "asked"])
 def test_answers_are_the_same_to_the_last_bit(remote_cart: Any, cart: Robot, query: str) -> None:
     assert_same_answers(remote_cart, cart, query)
 
@@ -85,10 +99,8 @@ def test_directions_in_which_the_panda_moves(remote: Any, panda: Robot) -> None:
     """The cart moves in few."""
     q = np.random.default_rng(0).uniform(-1.0, 1.0, (4, panda.nv))
     for directions in (None, ["x", "y", "rz"]):
-        found, expected = (
-            of.operational_space(q, q, panda.link_names[-1], directions=directions) for of in (remote, panda)
-        )
-        assert_same(found, expected)
+        given = {"link": panda.link_names[-1], "directions": directions}
+        assert_same(remote.operational_space(q, **given), panda.operational_space(q, **given))
 
 
 @pytest.mark.parametrize("query", SLOPES)
@@ -97,7 +109,7 @@ def test_derivatives_are_the_same_to_the_last_bit(served: str, pendulum: Robot, 
         assert_same_answers(client.robot(pendulum.name), pendulum, query)
 
 
-@pytest.mark.parametrize("query", [name for name in QUERY_NAMES if name not in SLOPES])
+@pytest.mark.parametrize(("served", "asked", "query"), EACH, indirect=["served", "asked"])
 def test_second_call_is_like_the_first(remote_cart: Any, cart: Robot, query: str) -> None:
     """The first call makes the kernel and goes another way through the server than those that follow."""
     for seed in range(4):

@@ -237,7 +237,7 @@ def wrong_links() -> Iterator[tuple[str, Any]]:
     yield "a list with nil", [LINK, None]
     yield "lists of unequal lengths", [[LINK, LINK], [LINK]]
     yield "a name and a list", [LINK, [LINK]]
-    yield "a link that is not there", [LINK, "tool9"]
+    yield "a link that is not there", [LINK, f"{LINK}9"]
     yield "an array", array(np.zeros(3))
 
 
@@ -254,8 +254,8 @@ def wrong_wrenches() -> Iterator[tuple[str, Any]]:
     one = {"link": LINK, "force": [1.0, 2.0, 3.0]}
     yield "a wrench without link", {"force": [1.0, 2.0, 3.0]}
     yield "a link that is no text", {**one, "link": 5}
-    yield "a link that is not there", {**one, "link": "tool9"}
-    yield "a frame that is not there", {**one, "frame": "tool9"}
+    yield "a link that is not there", {**one, "link": f"{LINK}9"}
+    yield "a frame that is not there", {**one, "frame": f"{LINK}9"}
     yield "a frame that is no text", {**one, "frame": [1]}
     yield "a misspelt torque", {**one, "troque": [1.0, 2.0, 3.0]}
     yield "two numbers", {**one, "force": [1.0, 2.0]}
@@ -278,7 +278,7 @@ def wrong_payloads() -> Iterator[tuple[str, Any]]:
     one = {"link": LINK, "mass": 1.0}
     yield "no mass", {"link": LINK}
     yield "no link", {"mass": 1.0}
-    yield "a link that is not there", {**one, "link": "tool9"}
+    yield "a link that is not there", {**one, "link": f"{LINK}9"}
     yield "a mass of nothing", {**one, "mass": 0.0}
     yield "a mass that is NaN", {**one, "mass": float("nan")}
     yield "a mass that is a text", {**one, "mass": "1"}
@@ -301,7 +301,7 @@ def wrong_overlays() -> Iterator[tuple[str, Any]]:
         if what != "a list":
             yield f"a payload: {what}", {"payloads": [value]}
     yield "links in a list", {"links": [LINK]}
-    yield "a link that is not there", {"links": {"tool9": {"mass": 1.0}}}
+    yield "a link that is not there", {"links": {f"{LINK}9": {"mass": 1.0}}}
     yield "a link that is a number", {"links": {1: {"mass": 1.0}}}
     yield "a link's number", {"links": {LINK: 1.0}}
     yield "a link's misspelt mass", {"links": {LINK: {"mas": 1.0}}}
@@ -329,7 +329,7 @@ def wrong_contacts() -> Iterator[tuple[str, Any]]:
     one = {"link": LINK}
     yield "a contact without link", {"radius": 0.1}
     yield "a link that is no text", {"link": 5}
-    yield "a link that is not there", {"link": "tool9"}
+    yield "a link that is not there", {"link": f"{LINK}9"}
     yield "a misspelt friction", {**one, "fricton": 0.5}
     yield "two numbers", {**one, "point": [1.0, 2.0]}
     yield "an empty vector", {**one, "point": []}
