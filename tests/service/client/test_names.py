@@ -97,7 +97,10 @@ def assert_answers(robot: Robot, row: Row, found: Any, expected: Any, names: lis
             assert tuple(one) == tuple(other)
 
 
-@pytest.fixture(params=wide(["fixed", "floating", "following"], {"floating", "following"}.__contains__), scope="module")
+ROOTS = ("fixed", "floating", "following")
+
+
+@pytest.fixture(params=wide(ROOTS, {"floating", "following"}.__contains__), scope="module")
 def robot(request: pytest.FixtureRequest) -> Robot:
     return robot_of(request.param)
 
@@ -123,7 +126,11 @@ def at_random(robot: Robot, query: str, lead: tuple[int, ...]) -> dict[str, Any]
     return {**vectors, **numbers}
 
 
-@pytest.mark.parametrize("query", wide(ORDERED, ORDERED[::2].__contains__))
+EACH = [(root, query) for root in ROOTS for query in ORDERED]
+KEPT = {("floating" if place % 3 == 0 else "following", query) for place, query in enumerate(ORDERED)}
+
+
+@pytest.mark.parametrize(("robot", "query"), wide(EACH, KEPT.__contains__), indirect=["robot"])
 def test_inputs_and_outputs_of_each_query(robot: Robot, remote: Any, query: str) -> None:
     row, names = QUERIES[query], shuffled(robot)
     for lead in ((), (3,)) if not row.constant else ((),):

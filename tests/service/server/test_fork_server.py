@@ -66,7 +66,7 @@ def test_a_killed_fork_server_loses_no_answer(bare: Any) -> None:
             eventually(lambda: len(workers_of(server)) == 3)
             old, process = workers_of(server), process_of(server)
             for number in range(count):
-                peer.send(simulate(number, steps=100, states=50_000))
+                peer.send(simulate(number, steps=40, states=50_000))
             eventually(lambda count=count: at_work(server) == count)
             process.kill()
             replies = [peer.receive() for _ in range(count)]

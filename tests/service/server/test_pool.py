@@ -119,16 +119,14 @@ def test_a_kernel_compiled_by_a_worker_is_loaded_by_the_server() -> None:
         assert sum(short.buckets) == 1  # the second of the two, by the server's thread
 
 
-def test_a_prepared_robot_is_answered_while_every_worker_is_busy(bare: Any) -> None:
-    robot = Robot.from_urdf(URDF / "pendulum.urdf")
-    robot.prepare(["gravity_forces"])
-    with Server([robot], endpoints=["tcp://127.0.0.1:0"], workers=1) as server:
-        busy, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
-        busy.send(simulate(1))
-        eventually(lambda: server._dispatcher.waiting)
-        for number in range(20):
-            assert quick.ask(request(id=number))["ok"]
-        assert server._dispatcher.waiting  # the simulation is still on
+def test_a_prepared_robot_is_answered_while_every_worker_is_busy(single: Server, bare: Any) -> None:
+    single.service.robots["pendulum"].prepare(["gravity_forces"])
+    busy, quick = bare(single.endpoints[0]), bare(single.endpoints[0])
+    busy.send(simulate(1))
+    eventually(lambda: single._dispatcher.waiting)
+    for number in range(20):
+        assert quick.ask(request(id=number))["ok"]
+    assert single._dispatcher.waiting  # the simulation is still on
 
 
 def test_robots_come_and_go(pooled: Server) -> None:
@@ -228,7 +226,7 @@ def kill_the_one_at_work(server: Server, *, has_read: bool = True) -> None:
 def test_a_killed_worker_loses_no_answer(pooled: Server, bare: Any) -> None:
     peer: Bare = bare(pooled.endpoints[0])
     for number in range(3):
-        peer.send(simulate(number, steps=100, states=20_000))
+        peer.send(simulate(number, steps=40, states=20_000))
         kill_the_one_at_work(pooled)
         reply = peer.receive()
         assert (reply["id"], reply["ok"]) == (number, True)
@@ -403,13 +401,11 @@ def test_workers_that_cannot_start_are_reported(monkeypatch: pytest.MonkeyPatch)
         serving().start()
 
 
-def test_health_reports_readiness(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = serving(workers=1)
-    server.start()
-    peer: Bare = bare(server.endpoints[0])
+def test_health_reports_readiness(single: Server, bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer: Bare = bare(single.endpoints[0])
     health = {"v": 1, "id": 9, "query": "health"}
     assert peer.ask(health)["outputs"]["ready"]
-    pool = server._worker
+    pool = single._worker
     assert isinstance(pool, Pool)
 
     def no_more() -> Any:
@@ -420,7 +416,6 @@ def test_health_reports_readiness(bare: Any, monkeypatch: pytest.MonkeyPatch) ->
         pool._fork_server.kill(pool._workers[0].number)
         eventually(lambda: not peer.ask(health)["outputs"]["ready"])
     eventually(lambda: peer.ask(health)["outputs"]["ready"])  # the next worker starts a second later
-    server.stop()
 
 
 def test_robots_are_loaded_and_unloaded_without_other_requests(pooled: Server) -> None:
@@ -482,15 +477,16 @@ def test_single_states_with_wrenches_are_answered_by_the_server() -> None:
         eventually(lambda: served.has_kernel(QUERIES["inverse_dynamics"], "", WITH_WRENCHES))
 
 
-def test_the_first_request_for_a_loaded_robot_is_answered_at_once(bare: Any) -> None:
+def test_the_first_request_for_a_loaded_robot_is_answered_at_once(single: Server, bare: Any) -> None:
     text = (URDF / "scara.urdf").read_text()
-    with serving(workers=1) as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
+    with Client(single.endpoints[0], timeout_s=WAIT_S) as client:
         robot = client.load_robot(text)
-        bare(server.endpoints[0]).send(simulate(1))
-        eventually(lambda: server._dispatcher.waiting)
+        bare(single.endpoints[0]).send(simulate(1))
+        eventually(lambda: single._dispatcher.waiting)
         zeros = np.zeros(robot.nv)
         robot.inverse_dynamics(zeros, zeros, zeros)
-        assert server._dispatcher.waiting  # the simulation is still on
+        assert single._dispatcher.waiting  # the simulation is still on
+        client.unload_robot(robot.name)
 
 
 def test_a_waiting_request_is_refused_at_its_deadline(single: Server, bare: Any) -> None:
