@@ -132,3 +132,9 @@ def node(folder: Path) -> Iterator[Node[NoParameters]]:
     yield made
     made.close()
     context.term()
+
+
+@pytest.fixture(scope="session")
+def cart() -> Robot:
+    """The pendulum on a cart: a joint that slides and one that turns. Tests of the whole table share its kernels."""
+    return Robot.from_urdf(URDF / "cart_pendulum.urdf")

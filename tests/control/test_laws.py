@@ -64,10 +64,10 @@ def test_modes_have_the_damping_ratio_they_should(arm: Robot) -> None:
 
 
 def test_joint_impedance_is_the_spring_that_was_asked_for(arm: Robot) -> None:
-    law = JointImpedance(arm, [30.0, 12.0], 1.0)
-    run = dry_run(law, arm, 3.0, q=[0.9, -0.4], push=lambda t, q, v: [1.5, -0.6])
-    # the slower mode is at some 4/s and critical: 1e-4 of the way is left
-    np.testing.assert_allclose(-run.error[-1], [1.5 / 30.0, -0.6 / 12.0], rtol=2e-4)
+    law = JointImpedance(arm, [120.0, 48.0], 1.0)
+    run = dry_run(law, arm, 1.5, q=[0.9, -0.4], push=lambda t, q, v: [1.5, -0.6])
+    # the slower mode is at some 8/s and critical: 1e-4 of the way is left
+    np.testing.assert_allclose(-run.error[-1], [1.5 / 120.0, -0.6 / 48.0], rtol=2e-4)
     np.testing.assert_allclose(run.signals["spring"][-1], [-1.5, 0.6], rtol=2e-4)
 
 
@@ -184,7 +184,7 @@ def watched(arm: Robot, after: Law | None, gain: float = 25.0) -> CollisionStop:
 
 
 def test_tracking_by_itself_is_no_collision(arm: Robot, sine: MultiSine) -> None:
-    run = dry_run(watched(arm, None), arm, 2.0, q=[0.0, 0.0], motion=sine)
+    run = dry_run(watched(arm, None), arm, 1.2, q=[0.0, 0.0], motion=sine)
     assert not run.signals["collision"].any()
     assert np.abs(run.error).max() < 1e-3
 
@@ -218,14 +218,14 @@ def test_a_residual_that_is_no_number_is_no_quiet(arm: Robot) -> None:
 
 @pytest.mark.parametrize("action", ["hold", "float"])
 def test_what_is_done_after_a_collision(arm: Robot, sine: MultiSine, action: str) -> None:
-    after = JointImpedance(arm, [80.0, 30.0], 1.0) if action == "hold" else GravityCompensation(arm, 5.0)
+    after = JointImpedance(arm, [320.0, 120.0], 1.0) if action == "hold" else GravityCompensation(arm, 8.0)
     push = lambda t, q, v: PUSH * (0.4 <= t < 0.5)
-    run = dry_run(watched(arm, after), arm, 3.0, q=[0.0, 0.0], motion=sine, push=push)
+    run = dry_run(watched(arm, after), arm, 1.8, q=[0.0, 0.0], motion=sine, push=push)
     t, collision = run.t[run.updated], run.signals["collision"]
     first = int(np.argmax(collision))
     assert t[first] == pytest.approx(0.4 + np.log(2.0) / 25.0, abs=0.0035)
     assert collision[first:].all()
-    # the slowest of it is critical at 4/s, or dies out with 5/s, for 2.5 s
+    # the slowest of it is critical at 8/s, or dies out with 8/s, for 1.3 s
     assert np.abs(run.v[-1]).max() < 1e-3
     moved = np.abs(run.q[-1] - run.q[run.updated[first]]).max()
     assert moved < 1e-3 if action == "hold" else moved > 0.05

@@ -16,6 +16,7 @@ from dyn_service.graph.nodes.plant.factory import PlantParameters, integrator_of
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from tests.conftest import URDF
 from tests.counting import calls_of
+from tests.service.conftest import floating
 
 G = 9.81
 BENT = np.array([0.0, 0.8, -1.6] * 2 + [0.0, -0.8, 1.6] * 2)
@@ -39,18 +40,25 @@ def sinks(robot: Robot, one: Plant) -> float:
 
 
 @pytest.mark.parametrize(("integrator", "order"), [("rk4", 0.0), ("semi_implicit_euler", 1.0), ("stick_slip", 1.0)])
-def test_brakes_hold_the_joints_and_the_base_falls(solo: Robot, integrator: str, order: float) -> None:
-    one = plant(solo, 1.0, integrator=integrator)
-    one.robot.set_state(one.q, np.where(np.arange(18) == 8, 2.0, 0.0))
+def test_brakes_hold_the_joints_and_the_base_falls(integrator: str, order: float) -> None:
+    """A pendulum on a cart, on a base that floats."""
+    robot = floating()
+
+    def made() -> Plant:
+        q = [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.3, -0.8]
+        return make_plant(robot, PlantParameters(robot="-", initial_position=q, integrator=integrator), session=1)
+
+    one = made()
+    one.robot.set_state(one.q, np.where(np.arange(8) == 7, 2.0, 0.0))
     one.look()
-    began = sinks(solo, one)  # a leg moves
+    began = sinks(robot, one)  # the pendulum moves
     one.advance(200)
     fallen = G * 0.2**2 / 2 + order * G * 0.2 * 1e-3 / 2  # Euler's steps are half a step ahead
-    assert sinks(solo, one) - began == pytest.approx(G * 0.2, rel=2e-4)
-    assert one.q[9] == pytest.approx(BENT[2] + 2.0 * 0.05, abs=2e-3)  # from 2 rad/s to rest within 0.1 s
-    assert np.array_equal(np.delete(one.q[7:], 2), np.delete(BENT, 2))
+    assert sinks(robot, one) - began == pytest.approx(G * 0.2, rel=2e-4)
+    assert one.q[8] == pytest.approx(-0.8 + 2.0 * 0.05, abs=2e-3)  # from 2 rad/s to rest within 0.1 s
+    assert one.q[7] == 0.3
     assert not one.v[6:].any()
-    still = plant(solo, 1.0, integrator=integrator)
+    still = made()
     still.advance(200)
     assert still.q[2] == pytest.approx(1.0 - fallen, abs=1e-9)
     assert still.safety.armable(still.v)  # nothing could slow the base: its speed keeps no one from taking it over
@@ -58,7 +66,7 @@ def test_brakes_hold_the_joints_and_the_base_falls(solo: Robot, integrator: str,
 
 def test_in_its_brakes_it_stands_on_its_feet(solo: Robot) -> None:
     one = plant(solo, 0.2389, contacts=FEET)
-    one.advance(500)
+    one.advance(250)
     assert one.q[2] == pytest.approx(0.2389, abs=2e-3)
     assert np.abs(one.v).max() < 1e-3
     assert np.array_equal(one.q[7:], BENT)
@@ -84,7 +92,7 @@ def test_sensors_in_all_feet_cost_less_than_the_step(solo: Robot, tmp_path: Path
     steps = {}
     for sensors in ("", str(path)):
         one = plant(solo, 0.2389, contacts=FEET, sensors=sensors)
-        one.advance(200)  # on its feet; kernels are there
+        one.advance(160)  # on its feet; kernels are there
         steps[sensors] = calls_of(partial(one.advance, 1))
     assert steps[str(path)] - steps[""] <= 300
     readings = one.robot.measuring.readings  # type: ignore[attr-defined]
@@ -121,7 +129,7 @@ def test_with_contacts_steps_are_those_whose_feet_hold() -> None:
         one = make_plant(brick, p, session=1)
         one.advance(100)
         began = one.q[0]
-        one.advance(600)
+        one.advance(250)
         strays[integrator_of(p)] = abs(one.q[0] - began)
     assert strays["stick_slip"] < 1e-6
-    assert strays["rk4"] > 1e-3
+    assert strays["rk4"] > 3e-4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,11 @@ import zmq
 
 from dyn_service import QUERIES, Robot, Server, Wrench
 from dyn_service.api.spec import DIRECTIONS
+from dyn_service.parsing.urdf.reader import read
 from dyn_service.service.protocol.messages import ADMINISTRATION
+from tests.conftest import URDF
+from tests.mimics import drawn
+from tests.passive import restless
 
 TRANSPORTS = ("tcp", "ipc", "inproc")
 WAIT_MS = 240_000
@@ -80,6 +85,22 @@ def bare() -> Iterator[Callable[..., Bare]]:
     yield make
     for each in made:
         each.close()
+
+
+@functools.cache
+def following() -> Robot:
+    """Four joints that do all a joint can do by themselves, of which the first two follow the others."""
+    made = restless(drawn(read(URDF / "scara.urdf"), 3, share=0.5), 1)
+    assert (made.nv, made.tree.nr) == (2, 4)
+    return made
+
+
+@functools.cache
+def floating() -> Robot:
+    """The pendulum on a cart, on a base that floats."""
+    base = '<inertial><mass value="3"/><inertia ixx="1" iyy="2" izz="2" ixy="0" ixz="0" iyz="0"/></inertial>'
+    text = (URDF / "cart_pendulum.urdf").read_text().replace('<link name="base">', f'<link name="base">{base}')
+    return Robot.from_urdf(text, root="floating")
 
 
 def array(value: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.service.protocol.inputs import pack, unpack
 from dyn_service.service.server.answering.bounds import predict_cost
 from dyn_service.service.server.answering.service import Service
+from dyn_service.simulation import parts
 from tests.conftest import URDF
 from tests.service.conftest import array, request
 
@@ -52,8 +53,8 @@ def stand(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 MOTIONS: dict[str, dict[str, Any]] = {
-    "stick_slip in parts": {"steps": 450, "every": 5, "integrator": "stick_slip", "contacts": FEET, **LIMITS},
-    "records beyond a part": {"steps": 450, "every": 225, "integrator": "stick_slip", "contacts": FEET, **LIMITS},
+    "stick_slip in parts": {"steps": 90, "every": 5, "integrator": "stick_slip", "contacts": FEET, **LIMITS},
+    "records beyond a part": {"steps": 90, "every": 45, "integrator": "stick_slip", "contacts": FEET, **LIMITS},
     "rk4, stiff on its own": {"steps": 30, "contacts": FEET[0], "stop_time": 0.02, "stop_damping": 3.0},
     "asked at each step": {
         "steps": 12,
@@ -74,7 +75,11 @@ MOTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("lead", [(), (2,)], ids=str)
 @pytest.mark.parametrize("name", MOTIONS)
-def test_a_motion_over_a_socket_is_the_one_here(solo: Robot, client: Client, name: str, lead: tuple[int, ...]) -> None:
+def test_a_motion_over_a_socket_is_the_one_here(
+    solo: Robot, client: Client, name: str, lead: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of up to 40 steps for one state: 90 are three requests, for two states five."""
+    monkeypatch.setattr(parts, "STICK_SLIP_MOVES", 40 * solo.nv)
     if lead and name.startswith("records"):
         pytest.skip("the same as for one state")
     here = solo.simulate(*standing(solo, *lead), dt=1e-3, **MOTIONS[name])

@@ -66,15 +66,15 @@ def test_urdf_is_asked_for_by_name() -> None:
         Robot.from_file("no.xml")
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_served(name: str, paths: dict[str, Path], serve: Callable[..., Serving]) -> None:  # noqa: F811
-    robot = Robot.from_file(paths[name])
-    serving = serve(paths[name], "--bind", "tcp://127.0.0.1:0", "--no-prepare", "--workers", "0")
+def test_served(paths: dict[str, Path], serve: Callable[..., Serving]) -> None:  # noqa: F811
+    serving = serve(*paths.values(), "--bind", "tcp://127.0.0.1:0", "--no-prepare", "--workers", "0")
     with Client(serving.endpoints[0], timeout_s=240.0) as client:
-        remote = client.robot(robot.name)
-        assert remote.fingerprint == robot.fingerprint
-        q = robot.random_configuration(seed=0)
-        assert_same(remote.gravity_forces(q), robot.gravity_forces(q))
+        for path in paths.values():
+            robot = Robot.from_file(path)
+            remote = client.robot(robot.name)
+            assert remote.fingerprint == robot.fingerprint
+            q = robot.random_configuration(seed=0)
+            assert_same(remote.gravity_forces(q), robot.gravity_forces(q))
 
 
 @pytest.mark.parametrize("name", ["mjcf", "sdf"])

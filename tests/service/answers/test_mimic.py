@@ -12,14 +12,11 @@ import pytest
 from dyn_service import QUERIES, AsyncClient, Client, Robot, Server, connect
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UrdfError
 from dyn_service.graph.nodes.plant.factory import PlantParameters
-from dyn_service.parsing.urdf.reader import read
 from dyn_service.service.server.app import open_server
 from dyn_service.service.server.settings import ServerSettings
 from tests.conftest import URDF
-from tests.mimics import drawn
-from tests.passive import restless
 from tests.phrases import naming
-from tests.service.conftest import WAIT_MS, assert_same, sample, variants
+from tests.service.conftest import WAIT_MS, assert_same, following, sample, variants
 
 WAIT_S = WAIT_MS / 1e3
 PANDA = URDF / "panda.urdf"
@@ -27,10 +24,7 @@ PANDA = URDF / "panda.urdf"
 
 @pytest.fixture(scope="module")
 def robot() -> Robot:
-    """Four joints that do all a joint can do by themselves, of which some follow others."""
-    made = restless(drawn(read(URDF / "scara.urdf"), 3, share=0.5), 1)
-    assert (made.nv, made.tree.nr) == (2, 4)
-    return made
+    return following()
 
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["one thread", "a worker"])

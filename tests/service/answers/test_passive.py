@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from dyn_service import QUERIES, AsyncClient, Client, Robot, Server, Wrench
 from dyn_service.api.queries import COMPUTATIONS
+from dyn_service.cli.main import app
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.service.server.app import open_server
 from dyn_service.service.server.settings import ServerSettings
@@ -28,7 +28,7 @@ CHOOSING = [name for name, row in QUERIES.items() if row.leaves_out is not None]
 
 @pytest.fixture(scope="module")
 def robot() -> Robot:
-    return restless(URDF / "double_pendulum.urdf", 1)
+    return restless(URDF / "cart_pendulum.urdf", 1)
 
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["one thread", "a worker"])
@@ -55,7 +55,7 @@ def test_every_row_on_a_state_has_the_choice_where_it_matters() -> None:
 
 def test_a_client_knows_what_acts(robot: Robot, endpoint: str) -> None:
     with Client(endpoint, timeout_s=WAIT_S) as client:
-        found = client.robot("double_pendulum").description.passive
+        found = client.robot("cart_pendulum").description.passive
     assert found == robot.description.passive == ("damping", "friction", "armature", "springs")
     assert robot.without_passive.description.passive == ()
 
@@ -63,7 +63,7 @@ def test_a_client_knows_what_acts(robot: Robot, endpoint: str) -> None:
 @pytest.mark.parametrize("query", CHOOSING)
 def test_both_answers_are_those_of_this_process(robot: Robot, endpoint: str, query: str) -> None:
     with Client(endpoint, timeout_s=WAIT_S) as client:
-        remote = client.robot("double_pendulum")
+        remote = client.robot("cart_pendulum")
         for lead in ((), (5,)):
             vectors, numbers = sample(robot, query, lead)
             acting = getattr(robot, query)(*vectors.values(), **numbers)
@@ -77,7 +77,7 @@ def test_computations_do_the_same(robot: Robot, endpoint: str) -> None:
     q, v, a = np.random.default_rng(0).uniform(-1.0, 1.0, (3, 2))
     functions: tuple[Any, ...] = (None, lambda t, q, v: -v)
     with Client(endpoint, timeout_s=WAIT_S) as client:
-        remote = client.robot("double_pendulum")
+        remote = client.robot("cart_pendulum")
         for passive in (True, False):
             here, there = (each.verify(q, v, a, passive=passive) for each in (robot, remote))
             assert {name: float(x) for name, x in here.items()} == {name: float(x) for name, x in there.items()}
@@ -96,7 +96,7 @@ def test_an_asynchronous_client(robot: Robot, endpoint: str) -> None:
 
     async def ask() -> None:
         async with AsyncClient(endpoint, timeout_s=WAIT_S) as client:
-            remote = await client.robot("double_pendulum")
+            remote = await client.robot("cart_pendulum")
             for passive in (True, False):
                 found = await remote.inverse_dynamics(q, v, a, passive=passive)
                 assert_same(found, robot.inverse_dynamics(q, v, a, passive=passive))
@@ -108,10 +108,11 @@ def test_an_asynchronous_client(robot: Robot, endpoint: str) -> None:
 
 def test_verification_beside_an_answer_is_of_who_answers(robot: Robot, endpoint: str) -> None:
     q, v, a = np.full((3, 2), 0.4)
-    command = [sys.executable, "-m", "dyn_service", "call", "inverse_dynamics", "--server", endpoint]
+    command = ["call", "inverse_dynamics", "--server", endpoint, "--timeout", str(WAIT_S)]
     asked = [f"{name}={x.tolist()}".replace(" ", "") for name, x in (("q", q), ("v", v), ("a", a))]
     for more, expected in ((), robot), (("passive=false",), robot.without_passive):
-        done = subprocess.run([*command, *asked, *more, "verify=true"], capture_output=True, text=True, check=True)
+        done = CliRunner().invoke(app, [*command, *asked, *more, "verify=true"])
+        assert done.exit_code == 0, done.output
         answer = json.loads(done.stdout)
         assert answer["tau"] == expected.inverse_dynamics(q, v, a).tolist()
         assert max(answer["residuals"].values()) < 1e-12
@@ -120,7 +121,7 @@ def test_verification_beside_an_answer_is_of_who_answers(robot: Robot, endpoint:
 def test_a_wrong_choice_is_refused_with_its_path(endpoint: str) -> None:
     q = np.zeros(2)
     with Client(endpoint, timeout_s=WAIT_S) as client:
-        remote = client.robot("double_pendulum")
+        remote = client.robot("cart_pendulum")
         for ask in (
             lambda: remote.mass_matrix(q, passive="no"),  # type: ignore[arg-type]
             lambda: remote.simulate(q, q, dt=1e-3, steps=1, passive=0.5),  # type: ignore[arg-type]
@@ -150,25 +151,25 @@ def test_a_push_on_the_bare_robot(robot: Robot, endpoint: str) -> None:
     q = np.full(2, 0.2)
     push = Wrench(robot.link_names[-1], force=(1.0, 2.0, 3.0), frame="world")
     with Client(endpoint, timeout_s=WAIT_S) as client:
-        found = client.robot("double_pendulum").inverse_dynamics(q, q, q, wrenches=push, passive=False)
+        found = client.robot("cart_pendulum").inverse_dynamics(q, q, q, wrenches=push, passive=False)
     assert_same(found, robot.without_passive.inverse_dynamics(q, q, q, wrenches=push))
 
 
-def joint_file(folder: Path, robot: str = "double_pendulum", **joints: Any) -> str:
+def joint_file(folder: Path, robot: str = "cart_pendulum", **joints: Any) -> str:
     path = folder / f"{robot}.yaml"
     path.write_text(json.dumps({"robot": robot, "joints": joints}))
     return str(path)
 
 
 def test_a_server_takes_joint_files(tmp_path: Path) -> None:
-    urdf = str(URDF / "double_pendulum.urdf")
+    urdf = str(URDF / "cart_pendulum.urdf")
     names = Robot.from_urdf(urdf).joint_names
     file = joint_file(tmp_path, **{names[0]: {"damping": 0.25}})
     settings = ServerSettings(robots=[urdf], joints=[file], endpoints=["inproc://joint-files"], prepare=False)
     server = open_server(settings, lambda line: None)
-    assert server.service.robots["double_pendulum"].tree.passive.damping.tolist() == [0.25, 0.0]
+    assert server.service.robots["cart_pendulum"].tree.passive.damping.tolist() == [0.25, 0.0]
     for joints, message in (
-        ([file, file], "are both for robot 'double_pendulum'"),
+        ([file, file], "are both for robot 'cart_pendulum'"),
         ([joint_file(tmp_path, "scara")], "is for robot 'scara', which is not served"),
     ):
         with pytest.raises(InvalidArgumentError, match=message) as caught:

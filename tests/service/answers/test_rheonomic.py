@@ -13,6 +13,7 @@ import pytest
 
 from dyn_service import AsyncClient, Client, Robot, Server, Wrench
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.simulation import parts
 from dyn_service.simulation.parts import RHEONOMIC_STEPS
 from tests.conftest import ROOT, URDF
 from tests.phrases import naming, unnamed
@@ -44,8 +45,12 @@ def given(robot: Robot, count: int = 1) -> dict[str, Any]:
     return {robot.joint_names[k]: swing for k in (1, 3)[:count]}
 
 
-LONG = 2 * RHEONOMIC_STEPS + 37
+PART = 40
+"""Steps per request where parts are short."""
+LONG = 2 * PART + 37
 """Three parts, the last one short."""
+REALLY_LONG = 2 * RHEONOMIC_STEPS + 37
+"""The same as clients really cut."""
 
 
 def on_grid(steps: int) -> np.ndarray:
@@ -56,14 +61,14 @@ MOTIONS: list[dict[str, Any]] = [
     {"steps": 1},
     {"steps": LONG},
     {"steps": LONG, "every": 7, "t0": 0.4},
-    {"steps": LONG, "every": RHEONOMIC_STEPS + 11},
+    {"steps": LONG, "every": PART + 11},
     {"steps": 5, "every": 9},
     {"steps": LONG, "tau": np.linspace(-1.0, 1.0, 3 * LONG).reshape(LONG, 3)},
     {"steps": LONG, "tau": np.linspace(-1.0, 1.0, 3 * LONG).reshape(LONG, 3), "every": 4},
     {"steps": 30, "tau": [1.0, 2.0, 0.1], "gravity": (0.0, 0.0, -1.6)},
     {"steps": 20, "tau": lambda t, q, v: 0.1 * np.cos(50.0 * t + q) - 1e-3 * v, "every": 3, "t0": 0.7},
     {"steps": 12, "wrenches": True},
-    {"steps": 300, "on grid": True},
+    {"steps": PART + 20, "on grid": True},
     {
         "steps": np.int64(9),
         "dt": np.float64(1e-3),
@@ -90,7 +95,10 @@ def arguments(robot: Robot, motion: dict[str, Any], *lead: int) -> dict[str, Any
 
 @pytest.mark.parametrize("lead", [(), (2,)], ids=str)
 @pytest.mark.parametrize("motion", MOTIONS, ids=range(len(MOTIONS)))
-def test_part_by_part_is_the_whole(scara: Robot, client: Client, motion: dict[str, Any], lead: tuple[int, ...]) -> None:
+def test_part_by_part_is_the_whole(
+    scara: Robot, client: Client, motion: dict[str, Any], lead: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "RHEONOMIC_STEPS", PART)
     asked = arguments(scara, motion, *lead)
     here, there = scara.simulate_rheonomic(**asked), client.robot("scara").simulate_rheonomic(**asked)
     for name in ("t", "q", "v", "a", "tau"):
@@ -99,7 +107,7 @@ def test_part_by_part_is_the_whole(scara: Robot, client: Client, motion: dict[st
 
 def test_asynchronously(scara: Robot, server: Server) -> None:
     seen: list[float] = []
-    asked = arguments(scara, {"steps": LONG, "every": 5})
+    asked = arguments(scara, {"steps": REALLY_LONG, "every": 5})
 
     async def run() -> Any:
         async with AsyncClient(server.endpoints[0], timeout_s=240.0) as client:
@@ -137,7 +145,7 @@ def test_divergence_tells_the_true_step_and_time(scara: Robot, client: Client) -
     def burst(t: float) -> tuple[float, float, float]:
         return 0.0, 0.0, 0.0 if t < 0.305 else 1e308
 
-    asked = arguments(scara, {"steps": LONG, "prescribed": {scara.joint_names[1]: burst}, "t0": 0.0})
+    asked = arguments(scara, {"steps": REALLY_LONG, "prescribed": {scara.joint_names[1]: burst}, "t0": 0.0})
     messages = []
     for robot in (scara, client.robot("scara")):
         with pytest.raises(FailedPreconditionError, match="diverged before step 30") as caught:
@@ -193,7 +201,9 @@ def test_refusals_through_the_client(scara: Robot, client: Client) -> None:
         robot.simulate_rheonomic(**arguments(scara, {"steps": 2, "dt": -1.0}))
     for robot_here in (scara, robot):  # as many rows as one part has steps would fit part by part
         with pytest.raises(InvalidArgumentError, match=naming(f"({RHEONOMIC_STEPS}, 3)", "tau", "(3,)")):
-            robot_here.simulate_rheonomic(**arguments(scara, {"steps": LONG, "tau": np.zeros((RHEONOMIC_STEPS, 3))}))
+            robot_here.simulate_rheonomic(
+                **arguments(scara, {"steps": REALLY_LONG, "tau": np.zeros((RHEONOMIC_STEPS, 3))})
+            )
     with pytest.raises(InvalidArgumentError, match=r"v0 has shape \(2,\)"):
         robot.simulate_rheonomic(**arguments(scara, {"steps": 2, "v0": [0.0, 0.0]}))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +16,23 @@ import pytest
 from dyn_service import QUERIES, AsyncClient, AsyncRemoteRobot, Client, DynError, Robot, RobotQueries, Server, Wrench
 from tests.phrases import naming
 from tests.service.conftest import TRANSPORTS, assert_same, sample, variants
+from tests.wide import wide
 
 QUERY_NAMES = tuple(QUERIES)
 SLOPES = tuple(name for name in QUERIES if name.endswith("_derivatives"))
-"""Asked of the pendulum: of the Panda their kernels take seconds to compile, in each of their forms."""
+"""Asked of the pendulum, by one kind of client: their kernels take longest to compile, in each of their forms."""
+
+
+CLIENTS = ("Client", "AsyncClient")
+KEPT = {
+    (TRANSPORTS[(place + k) % len(TRANSPORTS)], client, query)
+    for place, query in enumerate(QUERY_NAMES)
+    for k, client in enumerate(CLIENTS)
+}
+EACH = wide(
+    itertools.product(TRANSPORTS, CLIENTS, [name for name in QUERY_NAMES if name not in SLOPES]), KEPT.__contains__
+)
+"""Each query by each kind of client, over one transport each."""
 
 
 class _Awaited:
@@ -34,25 +48,37 @@ class _Awaited:
 
 
 @pytest.fixture(scope="module", params=TRANSPORTS)
-def served(request: pytest.FixtureRequest, panda: Robot, pendulum: Robot, tmp_path_factory: Any) -> Iterator[str]:
+def served(
+    request: pytest.FixtureRequest, panda: Robot, pendulum: Robot, cart: Robot, tmp_path_factory: Any
+) -> Iterator[str]:
     """One server for all tests of a transport, by its endpoint."""
     folder = tmp_path_factory.mktemp("s")
     endpoints = {"tcp": "tcp://127.0.0.1:0", "ipc": f"ipc://{folder}/s", "inproc": "inproc://same-answers"}
-    with Server([panda, pendulum], endpoints=[endpoints[request.param]]) as server:
+    with Server([panda, pendulum, cart], endpoints=[endpoints[request.param]]) as server:
         yield server.endpoints[0]
 
 
-@pytest.fixture(scope="module", params=["Client", "AsyncClient"])
-def remote(request: pytest.FixtureRequest, served: str) -> Iterator[Any]:
-    """The Panda through each kind of client."""
+@pytest.fixture(scope="module", params=CLIENTS)
+def asked(request: pytest.FixtureRequest, served: str) -> Iterator[Callable[[str], Any]]:
+    """Each robot of the server through each kind of client."""
     if request.param == "Client":
         with Client(served, timeout_s=240.0) as client:
-            yield client.robot("panda")
+            yield client.robot
     else:
         with asyncio.Runner() as runner:
             client = AsyncClient(served, timeout_s=240.0)
-            yield _Awaited(runner.run(client.robot("panda")), runner.run)
+            yield lambda name: _Awaited(runner.run(client.robot(name)), runner.run)
             runner.run(client.close())
+
+
+@pytest.fixture(scope="module")
+def remote(asked: Callable[[str], Any]) -> Any:
+    return asked("panda")
+
+
+@pytest.fixture(scope="module")
+def remote_cart(asked: Callable[[str], Any]) -> Any:
+    return asked("cart_pendulum")
 
 
 def assert_same_answers(remote: Any, here: Robot, query: str) -> None:
@@ -64,9 +90,17 @@ def assert_same_answers(remote: Any, here: Robot, query: str) -> None:
             assert_same(found, expected)
 
 
-@pytest.mark.parametrize("query", [name for name in QUERY_NAMES if name not in SLOPES])
-def test_answers_are_the_same_to_the_last_bit(remote: Any, panda: Robot, query: str) -> None:
-    assert_same_answers(remote, panda, query)
+@pytest.mark.parametrize(("served", "asked", "query"), EACH, indirect=["served", "asked"])
+def test_answers_are_the_same_to_the_last_bit(remote_cart: Any, cart: Robot, query: str) -> None:
+    assert_same_answers(remote_cart, cart, query)
+
+
+def test_directions_in_which_the_panda_moves(remote: Any, panda: Robot) -> None:
+    """The cart moves in few."""
+    q = np.random.default_rng(0).uniform(-1.0, 1.0, (4, panda.nv))
+    for directions in (None, ["x", "y", "rz"]):
+        given = {"link": panda.link_names[-1], "directions": directions}
+        assert_same(remote.operational_space(q, **given), panda.operational_space(q, **given))
 
 
 @pytest.mark.parametrize("query", SLOPES)
@@ -75,14 +109,14 @@ def test_derivatives_are_the_same_to_the_last_bit(served: str, pendulum: Robot, 
         assert_same_answers(client.robot(pendulum.name), pendulum, query)
 
 
-@pytest.mark.parametrize("query", [name for name in QUERY_NAMES if name not in SLOPES])
-def test_second_call_is_like_the_first(remote: Any, panda: Robot, query: str) -> None:
+@pytest.mark.parametrize(("served", "asked", "query"), EACH, indirect=["served", "asked"])
+def test_second_call_is_like_the_first(remote_cart: Any, cart: Robot, query: str) -> None:
     """The first call makes the kernel and goes another way through the server than those that follow."""
     for seed in range(4):
-        vectors, numbers = sample(panda, query, seed=seed)
-        expected = getattr(panda, query)(*vectors.values(), **numbers)
-        assert_same(getattr(remote, query)(*vectors.values(), **numbers), expected)
-        assert_same(getattr(remote, query)(**vectors, **numbers), expected)
+        vectors, numbers = sample(cart, query, seed=seed)
+        expected = getattr(cart, query)(*vectors.values(), **numbers)
+        assert_same(getattr(remote_cart, query)(*vectors.values(), **numbers), expected)
+        assert_same(getattr(remote_cart, query)(**vectors, **numbers), expected)
 
 
 def test_inputs_of_other_types_mean_the_same_numbers(remote: Any, panda: Robot) -> None:

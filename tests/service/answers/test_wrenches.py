@@ -22,13 +22,13 @@ from tests.conftest import URDF
 from tests.service.conftest import sample
 
 ROWS = [name for name, row in QUERIES.items() if row.wrenches is not None]
-PUSH = Wrench("panda_hand", (0.1, 0.2, 0.3), (4.0, 5.0, -6.0), (0.0, 0.1, 0.2))
-OWN = Wrench("panda_link4", force=[1, 2, 3], frame="panda_link4")
+PUSH = Wrench("pendulum", (0.1, 0.2, 0.3), (4.0, 5.0, -6.0), (0.0, 0.1, 0.2))
+OWN = Wrench("cart", force=[1, 2, 3], frame="cart")
 
 
 @pytest.fixture(scope="module")
 def robot() -> Robot:
-    return Robot.from_urdf(URDF / "panda.urdf")
+    return Robot.from_urdf(URDF / "cart_pendulum.urdf")
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_few_go_the_short_way_with_the_same_bits(service: Service, robot: Robot,
 def test_either_kernel_opens_its_own_way() -> None:
     """Who never asks without wrenches needs no kernel for it, and the other way about."""
     for first, second in ((None, [PUSH]), ([PUSH], None)):
-        robot = Robot.from_urdf(URDF / "panda.urdf")
+        robot = Robot.from_urdf(URDF / "cart_pendulum.urdf")
         service = Service([robot])
         there, missing = (asking(robot, "inverse_dynamics", w) for w in (first, second))
         assert short(service, there) is None
@@ -82,7 +82,7 @@ def test_either_kernel_opens_its_own_way() -> None:
 
 def test_what_is_left_out_stands_at_its_default(service: Service, robot: Robot) -> None:
     force = pack_inputs({"q": np.array([1.0, 2.0, 3.0])}, QUERIES["mass_matrix"])["q"]
-    for wrench in ({"link": "panda_hand"}, {"link": "panda_hand", "force": force}):
+    for wrench in ({"link": "pendulum"}, {"link": "pendulum", "force": force}):
         payload = asking(robot, "inverse_dynamics", None, more={"wrenches": [wrench]})
         expected = general(service, payload)
         assert expected["ok"]
@@ -91,24 +91,24 @@ def test_what_is_left_out_stands_at_its_default(service: Service, robot: Robot) 
 
 BAD: dict[str, tuple[Any, str, str]] = {
     "no such link": ([{"link": "none"}], "NOT_FOUND", "inputs.wrenches[0].link"),
-    "no such frame": ([{"link": "panda_hand", "frame": "none"}], "NOT_FOUND", "inputs.wrenches[0].frame"),
-    "a misspelt key": ([{"link": "panda_hand", "froce": [1.0, 2.0, 3.0]}], "INVALID_ARGUMENT", "inputs.wrenches[0]"),
+    "no such frame": ([{"link": "pendulum", "frame": "none"}], "NOT_FOUND", "inputs.wrenches[0].frame"),
+    "a misspelt key": ([{"link": "pendulum", "froce": [1.0, 2.0, 3.0]}], "INVALID_ARGUMENT", "inputs.wrenches[0]"),
     "no link": ([{"frame": "world"}], "INVALID_ARGUMENT", "inputs.wrenches[0]"),
     "not finite": (
-        [{"link": "panda_hand", "force": {"dtype": "<f8", "shape": [3], "data": np.array([np.nan, 0, 0]).tobytes()}}],
+        [{"link": "pendulum", "force": {"dtype": "<f8", "shape": [3], "data": np.array([np.nan, 0, 0]).tobytes()}}],
         "INVALID_ARGUMENT",
         "inputs.wrenches[0].force",
     ),
     "infinite, the second": (
         [
-            {"link": "panda_hand"},
-            {"link": "panda_hand", "point": {"dtype": "<f8", "shape": [3], "data": np.full(3, np.inf).tobytes()}},
+            {"link": "pendulum"},
+            {"link": "pendulum", "point": {"dtype": "<f8", "shape": [3], "data": np.full(3, np.inf).tobytes()}},
         ],
         "INVALID_ARGUMENT",
         "inputs.wrenches[1].point",
     ),
     "two numbers": (
-        [{"link": "panda_hand", "torque": {"dtype": "<f8", "shape": [2], "data": np.ones(2).tobytes()}}],
+        [{"link": "pendulum", "torque": {"dtype": "<f8", "shape": [2], "data": np.ones(2).tobytes()}}],
         "INVALID_ARGUMENT",
         "inputs.wrenches[0].torque",
     ),
@@ -140,14 +140,14 @@ def test_answered_at_once_where_workers_are_processes() -> None:
     """The first request has the kernels made elsewhere, with that of the poses; from the next ones on no worker hears
     of them.
     """
-    robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
-    push = Wrench("lower_bar", force=(0.0, 0.0, 5.0))
+    robot = Robot.from_urdf(URDF / "cart_pendulum.urdf")
+    push = Wrench("pendulum", force=(0.0, 0.0, 5.0))
     q, v, a = (np.array(x) for x in ([0.1, 0.2], [0.3, 0.4], [0.5, 0.6]))
     with (
         Server([robot], endpoints=["inproc://pushed"], workers=1) as server,
         Client("inproc://pushed", timeout_s=240.0) as client,
     ):
-        there = client.robot("double_pendulum")
+        there = client.robot("cart_pendulum")
         answers = {there.inverse_dynamics(q, v, a, wrenches=push).tobytes()}
         durations = server.service.metrics.fast_path("inverse_dynamics")
         until = perf_counter_ns() + 20_000_000_000
@@ -157,5 +157,5 @@ def test_answered_at_once_where_workers_are_processes() -> None:
         for _ in range(5):
             answers.add(there.inverse_dynamics(q, v, a, wrenches=push).tobytes())
         assert sum(durations.buckets) == before + 5
-    here = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    here = Robot.from_urdf(URDF / "cart_pendulum.urdf")
     assert answers == {here.inverse_dynamics(q, v, a, wrenches=push).tobytes()}

@@ -29,6 +29,7 @@ from dyn_service import (
     Server,
 )
 from tests.service.conftest import WAIT_MS
+from tests.wide import wide
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Unclosed socket:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
@@ -77,7 +78,7 @@ def every_instruction(call: Callable[[], Any], check: Callable[[int], None]) -> 
     raise AssertionError
 
 
-@pytest.fixture(params=["tcp", "ipc", "inproc"])
+@pytest.fixture(params=wide(["tcp", "ipc", "inproc"], {"tcp", "inproc"}.__contains__))
 def robots(request: pytest.FixtureRequest, pendulum: Robot, new_endpoint: Any) -> Any:
     """A robot on a server, its client, and a thread that shares both."""
     with (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import socket
@@ -11,22 +12,20 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import zmq
 
-from dyn_service import AsyncClient, Client, DynError, PermissionDeniedError
+from dyn_service import AsyncClient, Client, PermissionDeniedError
 from dyn_service.graph.bags.requests import RequestRecorder
-from dyn_service.graph.middleware.pubsub import RawSubscription
 from tests.conftest import ROOT
-from tests.service.conftest import WAIT_MS
+from tests.service.client.all_clients import WAIT_S
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run processes as other users")
 
-WAIT_S = WAIT_MS / 1e3
 NOBODY, OTHER = 65534, 65533
 SERVE = """
 import os, sys
@@ -54,11 +53,11 @@ context.destroy(linger=0)
 """
 """A server and publisher run by a user; both end when their standard input closes."""
 ASK = """
-import os, sys
-from tests.service.client.test_owner import all_of
+import json, os, sys
+from tests.service.client.all_clients import all_of
 uid = int(sys.argv[1])
 os.setgroups([]); os.setgid(uid); os.setuid(uid)
-print(all_of(*sys.argv[2:]))
+print(json.dumps([all_of(*places) for places in json.loads(sys.argv[2])]))
 """
 
 
@@ -73,8 +72,8 @@ def serving(uid: int, *endpoints: str) -> Iterator[None]:
         server.stdin.close()
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
+@contextmanager
+def made_folder() -> Iterator[Path]:
     """A folder in which every user may create sockets."""
     made = Path(tempfile.mkdtemp(dir="/tmp"))
     made.chmod(0o777)
@@ -82,57 +81,56 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def said(call: object) -> str:
-    try:
-        return str(call())  # type: ignore[operator]
-    except DynError as error:
-        return f"{type(error).__name__}: {error}"
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with made_folder() as made:
+        yield made
 
 
-async def awaited(endpoint: str) -> list[str]:
-    async with AsyncClient(endpoint, timeout_s=WAIT_S) as client:
-        return await client.list_robots()
+KINDS, SERVERS, CLIENTS = ("a file", "an abstract name"), (0, NOBODY), (0, NOBODY, OTHER)
+Asked = dict[tuple[str, int], list[str]]
 
 
-def heard(topic: str) -> str:
-    """Returns the first message of a topic, or the first error."""
-    faults: list[str] = []
-    with zmq.Context() as context:
-        frames = RawSubscription(context, "/pose", written=topic, queue=2, say=faults.append)
-        try:
-            while not faults:
-                assert frames.socket.poll(WAIT_MS)
-                if (frame := frames.take_frame()) is not None:
-                    return bytes(frame).decode()
-            assert frames.received == 0
-            return f"PermissionDeniedError: {faults[0]}"
-        finally:
-            frames.close()
+@pytest.fixture(scope="module")
+def answers() -> Iterator[tuple[Asked, dict[int, list[list[str]]]]]:
+    """The endpoints by kind and the server's user, and the answers from them by the client's user."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(made_folder())
+        places = {
+            (kind, server): [
+                f"ipc://{'' if kind == 'a file' else '@'}{folder}/{name}-{server}" for name in ("requests", "topic")
+            ]
+            for kind in KINDS
+            for server in SERVERS
+        }
+        for (_, server), endpoints in places.items():
+            stack.enter_context(serving(server, *endpoints))
+        found = {}
+        for client in CLIENTS:
+            command = [sys.executable, "-c", ASK, str(client), json.dumps([*places.values()])]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S)
+            assert done.returncode == 0, done.stderr
+            found[client] = json.loads(done.stdout)
+        yield places, found
 
 
-def all_of(requests: str, topic: str) -> list[str]:
-    """Returns the result or error of each kind of client and subscriber."""
-    with Client(requests, timeout_s=WAIT_S) as client:
-        return [said(client.list_robots), said(lambda: asyncio.run(awaited(requests))), said(lambda: heard(topic))]
-
-
-@pytest.mark.parametrize("kind", ["a file", "an abstract name"])
-@pytest.mark.parametrize("server", [0, NOBODY])
-@pytest.mark.parametrize("client", [0, NOBODY, OTHER])
-def test_only_the_own_user_and_root_are_accepted(folder: Path, server: int, client: int, kind: str) -> None:
-    places = [f"ipc://{'' if kind == 'a file' else '@'}{folder}/{name}" for name in ("requests", "topic")]
-    with serving(server, *places):
-        command = [sys.executable, "-c", ASK, str(client), *places]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_only_the_own_user_and_root_are_accepted(
+    answers: tuple[Asked, dict[int, list[list[str]]]], server: int, client: int, kind: str
+) -> None:
+    asked, found = answers
+    places = asked[kind, server]
+    said = found[client][list(asked).index((kind, server))]
     if server in (0, client):
-        assert done.stdout.strip() == str([f"['of {server}']", f"['of {server}']", "a pose"])
+        assert said == [f"['of {server}']", f"['of {server}']", "a pose"]
         return
     uids = ", ".join(map(str, sorted({0, client})))
     cause = f"the process at the other end runs as uid {server}, allowed: {uids}; run both as the same user"
     refused = [f"PermissionDeniedError: {places[0]}: {cause}"] * 2
     refused += [f"PermissionDeniedError: topic '/pose': {places[1]}: {cause}; its messages are dropped"]
-    assert done.stdout.strip() == str(refused)
+    assert said == refused
 
 
 def test_after_a_reconnect(folder: Path) -> None:

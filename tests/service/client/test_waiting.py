@@ -25,7 +25,7 @@ from dyn_service import (
     Robot,
     Server,
 )
-from dyn_service.kernels import compiling
+from dyn_service.kernels import compiling, store
 from dyn_service.service.client.channels import AsyncChannel
 from dyn_service.service.client.connection import MAX_WAIT_S
 from dyn_service.service.protocol.messages import decode_notice
@@ -49,13 +49,18 @@ LIMIT_S = 1.0
 
 
 class Gate:
-    """A compiler that waits: `begun` is set when it is called; `open` releases this call and all later ones."""
+    """A compiler that waits: `begun` is set when it is called; `open` releases this call and all later ones. Until then
+    no kernel is in the store.
+    """
 
     def __init__(self) -> None:
         self.begun, self._gate = threading.Event(), threading.Event()
 
     def open(self) -> None:
         self._gate.set()
+
+    def is_open(self) -> bool:
+        return self._gate.is_set()
 
     def wait(self) -> None:
         self.begun.set()
@@ -64,13 +69,13 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    gate, compiled = Gate(), compiling.compile_ir
+    gate, compiled, stored = Gate(), compiling.compile_ir, store.load
 
     def slow(text: str, **options: bool) -> bytes:
         gate.wait()
         return compiled(text, **options)
 
-    monkeypatch.setenv("DYN_SERVICE_CACHE", "")
+    monkeypatch.setattr(store, "load", lambda key: stored(key) if gate.is_open() else None)
     monkeypatch.setattr(compiling, "compile_ir", slow)
     yield gate
     gate.open()

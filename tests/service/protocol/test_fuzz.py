@@ -20,6 +20,7 @@ from dyn_service.service.protocol.messages import ADMINISTRATION
 from dyn_service.service.server.answering.plan import SLOW_BYTES
 from dyn_service.service.server.answering.service import Service
 from tests.service.conftest import Bare, array, request
+from tests.wide import wide
 
 CODES = {kind.code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DynError)}
 WIRE = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -95,13 +96,17 @@ def test_values(service: Service, value: Any) -> None:
     check(service, msgpack.packb(value))
 
 
-@settings(WIRE, max_examples=600)
-@given(requests)
-def test_requests(service: Service, message: dict[str, Any]) -> None:
-    reply = check(service, msgpack.packb(message))
-    number = message.get("id")
-    if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
-        assert reply["id"] == number
+@pytest.mark.parametrize("examples", wide([300, 900], (300).__eq__))
+def test_requests(service: Service, examples: int) -> None:
+    @settings(WIRE, max_examples=examples)
+    @given(requests)
+    def each(message: dict[str, Any]) -> None:
+        reply = check(service, msgpack.packb(message))
+        number = message.get("id")
+        if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
+            assert reply["id"] == number
+
+    each()
 
 
 @WIRE

@@ -16,6 +16,7 @@ from dyn_service.service.server.answering.service import Service
 from tests.phrases import in_our_words
 from tests.service.server import bad_inputs
 from tests.service.server.bad_inputs import committed, every_case
+from tests.wide import wide
 
 REFUSED = ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "NOT_FOUND", "UNIMPLEMENTED", "FAILED_PRECONDITION")
 
@@ -83,13 +84,29 @@ def test_the_service_still_answers(service: Service) -> None:
     assert reply_to(service, bad_inputs.asked(row, *bad_inputs.good(row)))["ok"]
 
 
-@pytest.mark.parametrize("name", [*QUERIES, *COMPUTATIONS])
-def test_the_unmodified_inputs_are_valid(service: Service, name: str) -> None:
-    """Otherwise requests might be refused for another reason."""
-    row = QUERIES.get(name) or COMPUTATIONS[name]
+ROWS = {**QUERIES, **COMPUTATIONS}
+OVERLAID = [name for name, row in ROWS.items() if "overlay" in row.inputs]
+
+
+def is_valid(service: Service, name: str, *left_out: str) -> None:
+    row = ROWS[name]
     inputs, options = bad_inputs.good(row)
     inputs |= {
-        key: bad_inputs.good_value(spec) for key, spec in row.inputs.items() if key != "p" or key in row.required
+        key: bad_inputs.good_value(spec)
+        for key, spec in row.inputs.items()
+        if key in row.required or key not in ("p", *left_out)
     }
     reply = reply_to(service, bad_inputs.asked(row, inputs, options))
     assert reply["ok"], reply
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_unmodified_inputs_are_valid(service: Service, name: str) -> None:
+    """Otherwise requests might be refused for another reason."""
+    is_valid(service, name, "overlay")
+
+
+@pytest.mark.parametrize("name", wide(OVERLAID, {"gravity_forces", "simulate"}.__contains__))
+def test_with_an_overlay_too(service: Service, name: str) -> None:
+    """All rows read it alike, and have a kernel of their own for it."""
+    is_valid(service, name)

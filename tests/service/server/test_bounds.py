@@ -42,8 +42,8 @@ def scara() -> Robot:
 
 
 @pytest.fixture(scope="module")
-def service(scara: Robot, panda: Robot) -> Service:
-    return Service([scara, panda], allow_load=True)
+def service(scara: Robot, panda: Robot, cart: Robot) -> Service:
+    return Service([scara, panda, cart], allow_load=True)
 
 
 def ask(service: Service, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,9 +180,9 @@ def predicted(
 
 
 @pytest.mark.parametrize("name", WITH_STATES)
-def test_cost_grows_with_the_batch(scara: Robot, name: str) -> None:
+def test_cost_grows_with_the_batch(cart: Robot, name: str) -> None:
     row = EVERY_ROW[name]
-    few, many = (predicted(scara, row, (states,))[0] for states in (1000, 100_000))
+    few, many = (predicted(cart, row, (states,))[0] for states in (1000, 100_000))
     assert few.lead == (1000,)
     assert many.states == 100_000
     for grown in ("work_s", "bytes", "reply_bytes"):
@@ -190,10 +190,10 @@ def test_cost_grows_with_the_batch(scara: Robot, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_STATES)
-def test_predicted_cost_is_actual_cost(service: Service, scara: Robot, name: str) -> None:
+def test_predicted_cost_is_actual_cost(service: Service, cart: Robot, name: str) -> None:
     """Within a factor, because machines differ and other work runs. Predicted memory must suffice."""
     row = EVERY_ROW[name]
-    cost, inputs, options = predicted(scara, row, (4 if name == "verify" else 500,))
+    cost, inputs, options = predicted(cart, row, (4 if name == "verify" else 500,))
     payload = bad_inputs.asked(row, inputs, options)
     assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["ok"]  # compiles its kernels
     took = []
@@ -212,10 +212,10 @@ def test_predicted_cost_is_actual_cost(service: Service, scara: Robot, name: str
 
 @pytest.mark.parametrize("name", [name for name, row in QUERIES.items() if row.axes is not None])
 @pytest.mark.parametrize("states", [1, 300])
-def test_cost_of_world_axes_is_predicted(service: Service, scara: Robot, name: str, states: int) -> None:
+def test_cost_of_world_axes_is_predicted(service: Service, cart: Robot, name: str, states: int) -> None:
     """It takes many times as long as the kernel."""
     row = EVERY_ROW[name]
-    cost, inputs, options = predicted(scara, row, (states,), **{str(row.axes): "world"})
+    cost, inputs, options = predicted(cart, row, (states,), **{str(row.axes): "world"})
     payload = bad_inputs.asked(row, inputs, options)
     assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["ok"]
     took = []
@@ -229,11 +229,11 @@ def test_cost_of_world_axes_is_predicted(service: Service, scara: Robot, name: s
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 @pytest.mark.parametrize("method", ["articulated", "mass_matrix"])
 def test_predicted_cost_of_a_motion_is_actual_cost(
-    service: Service, scara: Robot, integrator: Integrator, method: str
+    service: Service, cart: Robot, integrator: Integrator, method: str
 ) -> None:
     row = COMPUTATIONS["simulate"]
     chosen = {"integrator": integrator, "method": method, "steps": 20, "dt": 1e-4}
-    cost, inputs, options = predicted(scara, row, (), **chosen)
+    cost, inputs, options = predicted(cart, row, (), **chosen)
     payload = bad_inputs.asked(row, inputs, options)
     assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["ok"]
     took = []

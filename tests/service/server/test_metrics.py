@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,21 +40,26 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
     return found
 
 
-def test_stats_contain_gauges_and_limits(pendulum: Robot) -> None:
+@pytest.fixture(scope="module")
+def working(pendulum: Robot) -> Iterator[Server]:
     limits = RequestLimits(max_robots=3)
     with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], limits=limits, workers=1) as server:
-        with Client(server.endpoints[0], timeout_s=WAIT_S) as client:
-            client.robot("pendulum").mass_matrix(np.zeros((3000, 1)))
-            stats = client.stats()
-        gauges = stats["gauges"]
-        assert (gauges["connections"], gauges["robots"], gauges["workers"]) == (1, 1, 1)
-        assert (gauges["workers_busy"], gauges["waiting"], gauges["unread_bytes"]) == (0, 0, 0)
-        assert gauges["memory_bytes"] > 1 << 20
-        assert stats["limits"]["max_robots"] == 3
-        assert set(stats["limits"]) == set(RequestLimits.__struct_fields__)
-        record = stats["requests"]["mass_matrix"]
-        assert sum(record["buckets"]) == record["answered"] == 1
-        assert 1 << (len(record["buckets"]) - 1) > record["max_us"] >= 1 << (len(record["buckets"]) - 2)
+        yield server
+
+
+def test_stats_contain_gauges_and_limits(working: Server) -> None:
+    with Client(working.endpoints[0], timeout_s=WAIT_S) as client:
+        client.robot("pendulum").mass_matrix(np.zeros((3000, 1)))
+        stats = client.stats()
+    gauges = stats["gauges"]
+    assert (gauges["connections"], gauges["robots"], gauges["workers"]) == (1, 1, 1)
+    assert (gauges["workers_busy"], gauges["waiting"], gauges["unread_bytes"]) == (0, 0, 0)
+    assert gauges["memory_bytes"] > 1 << 20
+    assert stats["limits"]["max_robots"] == 3
+    assert set(stats["limits"]) == set(RequestLimits.__struct_fields__)
+    record = stats["requests"]["mass_matrix"]
+    assert sum(record["buckets"]) == record["answered"] == 1
+    assert 1 << (len(record["buckets"]) - 1) > record["max_us"] >= 1 << (len(record["buckets"]) - 2)
 
 
 @pytest.fixture
@@ -92,12 +98,9 @@ def test_prometheus_reads_the_same(exporter: str, tcp_server: Server) -> None:
     assert fetch(exporter) == {("dyn_up",): 0, ("dyn_scrape_fault", "UNAVAILABLE"): 1}
 
 
-def test_the_page_lists_all_metrics(pendulum: Robot) -> None:
+def test_the_page_lists_all_metrics(working: Server) -> None:
     """docs/metrics.md names each family that is exported, and no other."""
-    with (
-        Server([pendulum], endpoints=["tcp://127.0.0.1:0"], workers=1) as server,
-        Client(server.endpoints[0], timeout_s=WAIT_S) as client,
-    ):
+    with Client(working.endpoints[0], timeout_s=WAIT_S) as client:
         families = list(ServerCollector(client).collect())
     exported = {family.name + ("_total" if family.type == "counter" else "") for family in families}
     listed = set(re.findall(r"`(dyn_\w+)(?:\{\w+\})?`", PAGE.partition("## List of metrics")[2]))

@@ -37,10 +37,21 @@ from tests.service.conftest import WAIT_MS, Bare, array, request
 WAIT_S = WAIT_MS / 1e3
 
 
-@pytest.fixture
-def pooled(panda: Robot, pendulum: Robot) -> Iterator[Server]:
-    with Server([panda, pendulum], endpoints=["tcp://127.0.0.1:0"], workers=2) as server:
+@pytest.fixture(scope="module")
+def one_pool(cart: Robot, pendulum: Robot) -> Iterator[Server]:
+    with Server([cart, pendulum], endpoints=["tcp://127.0.0.1:0"], workers=2) as server:
         yield server
+
+
+@pytest.fixture
+def pooled(one_pool: Server) -> Server:
+    """A server of the cart and the pendulum with two idle workers, which has lost none since a test began."""
+    pool = one_pool._worker
+    assert isinstance(pool, Pool)
+    eventually(lambda: not one_pool._dispatcher.waiting and pool.ready)
+    eventually(lambda: len(pool._workers) == 2 and all(worker.is_idle for worker in pool._workers))
+    one_pool.service.metrics.traffic.workers_lost = 0
+    return one_pool
 
 
 def serving(limits: RequestLimits | None = None, workers: int = 2, name: str = "pendulum", **options: Any) -> Server:
@@ -84,16 +95,16 @@ def simulate(number: int, steps: int = 250, states: int = 200_000, **fields: Any
     return request("simulate", id=number, inputs={"q": state, "v": state}, options=options, **fields)
 
 
-def test_answers_are_those_of_this_process(pooled: Server, panda: Robot) -> None:
-    q = np.random.default_rng(0).uniform(-1.0, 1.0, (3000, panda.nv))
+def test_answers_are_those_of_this_process(pooled: Server, cart: Robot) -> None:
+    q = np.random.default_rng(0).uniform(-1.0, 1.0, (3000, cart.nv))
     with Client(pooled.endpoints[0], timeout_s=WAIT_S) as client:
-        robot = client.robot("panda")
-        assert robot.inverse_dynamics(q, q, q).tobytes() == panda.inverse_dynamics(q, q, q).tobytes()
-        here, there = (each.verify(q[0], q[1], q[2]) for each in (panda, robot))
+        robot = client.robot("cart_pendulum")
+        assert robot.inverse_dynamics(q, q, q).tobytes() == cart.inverse_dynamics(q, q, q).tobytes()
+        here, there = (each.verify(q[0], q[1], q[2]) for each in (cart, robot))
         assert {name: value.tobytes() for name, value in here.items()} == {
             name: value.tobytes() for name, value in there.items()
         }
-        motions = [each.simulate(q[0], q[1], dt=1e-3, steps=300) for each in (panda, robot)]
+        motions = [each.simulate(q[0], q[1], dt=1e-3, steps=300) for each in (cart, robot)]
         assert motions[0].q.tobytes() == motions[1].q.tobytes()
 
 
@@ -108,16 +119,14 @@ def test_a_kernel_compiled_by_a_worker_is_loaded_by_the_server() -> None:
         assert sum(short.buckets) == 1  # the second of the two, by the server's thread
 
 
-def test_a_prepared_robot_is_answered_while_every_worker_is_busy(bare: Any) -> None:
-    robot = Robot.from_urdf(URDF / "pendulum.urdf")
-    robot.prepare(["gravity_forces"])
-    with Server([robot], endpoints=["tcp://127.0.0.1:0"], workers=1) as server:
-        busy, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
-        busy.send(simulate(1))
-        eventually(lambda: server._dispatcher.waiting)
-        for number in range(20):
-            assert quick.ask(request(id=number))["ok"]
-        assert server._dispatcher.waiting  # the simulation is still on
+def test_a_prepared_robot_is_answered_while_every_worker_is_busy(single: Server, bare: Any) -> None:
+    single.service.robots["pendulum"].prepare(["gravity_forces"])
+    busy, quick = bare(single.endpoints[0]), bare(single.endpoints[0])
+    busy.send(simulate(1))
+    eventually(lambda: single._dispatcher.waiting)
+    for number in range(20):
+        assert quick.ask(request(id=number))["ok"]
+    assert single._dispatcher.waiting  # the simulation is still on
 
 
 def test_robots_come_and_go(pooled: Server) -> None:
@@ -130,11 +139,11 @@ def test_robots_come_and_go(pooled: Server) -> None:
             assert robot.gravity_forces(q[0]).tobytes() == local.gravity_forces(q[0]).tobytes()
             assert robot.mass_matrix(q).tobytes() == local.mass_matrix(q).tobytes()
             client.unload_robot(robot.name)
-            assert client.list_robots() == ["panda", "pendulum"]
-        other = text.replace('<robot name="scara"', '<robot name="panda"')
-        with pytest.raises(FailedPreconditionError, match=naming("'panda'", "fingerprint")):
+            assert client.list_robots() == ["cart_pendulum", "pendulum"]
+        other = text.replace('<robot name="scara"', '<robot name="cart_pendulum"')
+        with pytest.raises(FailedPreconditionError, match=naming("'cart_pendulum'", "fingerprint")):
             client.load_robot(other)
-        assert client.robot("panda").nv == 9
+        assert client.robot("cart_pendulum").nv == 2
 
 
 def test_workers_check_permissions_too() -> None:
@@ -145,20 +154,19 @@ def test_workers_check_permissions_too() -> None:
         assert client.list_robots() == ["pendulum"]
 
 
-def test_work_stops_at_its_deadline(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(workers=1) as server:
-        peer: Bare = bare(server.endpoints[0])
-        peer.ask(request("forward_dynamics", inputs=dict.fromkeys(("q", "v", "tau"), array([0.5]))))
-        peer.send(simulate(1, deadline_ms=6e4))
-        pool = server._worker
-        assert isinstance(pool, Pool)
-        eventually(lambda: any(worker.task is not None and not unread(worker) for worker in pool._workers))
-        with monkeypatch.context() as patch:  # a minute later
-            patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 61 * 10**9)
-            error = peer.receive()["error"]
-        assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
-        assert "was stopped" in error["message"]
-        assert peer.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]  # by the next worker
+def test_work_stops_at_its_deadline(single: Server, bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer: Bare = bare(single.endpoints[0])
+    peer.ask(request("forward_dynamics", inputs=dict.fromkeys(("q", "v", "tau"), array([0.5]))))
+    peer.send(simulate(1, deadline_ms=6e4))
+    pool = single._worker
+    assert isinstance(pool, Pool)
+    eventually(lambda: any(worker.task is not None and not unread(worker) for worker in pool._workers))
+    with monkeypatch.context() as patch:  # a minute later
+        patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 61 * 10**9)
+        error = peer.receive()["error"]
+    assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
+    assert "was stopped" in error["message"]
+    assert peer.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]  # by the next worker
 
 
 def test_work_stops_at_the_limit(bare: Any) -> None:
@@ -168,18 +176,17 @@ def test_work_stops_at_the_limit(bare: Any) -> None:
         assert error["message"].endswith("more than 0.2 s, which is the limit")
 
 
-def test_work_stops_when_its_client_leaves(bare: Any) -> None:
-    with serving(workers=1) as server:
-        leaver, waiting = bare(server.endpoints[0]), bare(server.endpoints[0])
-        eventually(lambda: len(workers_of(server)) == 1)
-        (before,) = workers_of(server)
-        for number in (1, 2, 3):
-            leaver.send(simulate(number))
-        eventually(lambda: len(server._dispatcher.waiting) == 3)
-        leaver.close()
-        assert waiting.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]
-        assert not server._dispatcher.waiting
-        eventually(lambda: workers_of(server) != [before])
+def test_work_stops_when_its_client_leaves(single: Server, bare: Any) -> None:
+    leaver, waiting = bare(single.endpoints[0]), bare(single.endpoints[0])
+    eventually(lambda: len(workers_of(single)) == 1)
+    (before,) = workers_of(single)
+    for number in (1, 2, 3):
+        leaver.send(simulate(number))
+    eventually(lambda: len(single._dispatcher.waiting) == 3)
+    leaver.close()
+    assert waiting.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]
+    assert not single._dispatcher.waiting
+    eventually(lambda: workers_of(single) != [before])
 
 
 def unread(worker: WorkerHandle) -> int:
@@ -219,7 +226,7 @@ def kill_the_one_at_work(server: Server, *, has_read: bool = True) -> None:
 def test_a_killed_worker_loses_no_answer(pooled: Server, bare: Any) -> None:
     peer: Bare = bare(pooled.endpoints[0])
     for number in range(3):
-        peer.send(simulate(number, steps=100, states=20_000))
+        peer.send(simulate(number, steps=40, states=20_000))
         kill_the_one_at_work(pooled)
         reply = peer.receive()
         assert (reply["id"], reply["ok"]) == (number, True)
@@ -394,13 +401,11 @@ def test_workers_that_cannot_start_are_reported(monkeypatch: pytest.MonkeyPatch)
         serving().start()
 
 
-def test_health_reports_readiness(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = serving(workers=1)
-    server.start()
-    peer: Bare = bare(server.endpoints[0])
+def test_health_reports_readiness(single: Server, bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer: Bare = bare(single.endpoints[0])
     health = {"v": 1, "id": 9, "query": "health"}
     assert peer.ask(health)["outputs"]["ready"]
-    pool = server._worker
+    pool = single._worker
     assert isinstance(pool, Pool)
 
     def no_more() -> Any:
@@ -411,7 +416,6 @@ def test_health_reports_readiness(bare: Any, monkeypatch: pytest.MonkeyPatch) ->
         pool._fork_server.kill(pool._workers[0].number)
         eventually(lambda: not peer.ask(health)["outputs"]["ready"])
     eventually(lambda: peer.ask(health)["outputs"]["ready"])  # the next worker starts a second later
-    server.stop()
 
 
 def test_robots_are_loaded_and_unloaded_without_other_requests(pooled: Server) -> None:
@@ -421,7 +425,7 @@ def test_robots_are_loaded_and_unloaded_without_other_requests(pooled: Server) -
     with Client(pooled.endpoints[0], timeout_s=WAIT_S) as client:
         for each in (text, text, heavier, text):
             loaded = client.load_robot(each)
-            assert client.list_robots() == ["panda", "pendulum", "scara"]
+            assert client.list_robots() == ["cart_pendulum", "pendulum", "scara"]
             assert loaded.gravity_forces(np.zeros(loaded.nq)).shape == (loaded.nv,)
             client.unload_robot("scara")
             client.load_robot(each)
@@ -452,17 +456,16 @@ def test_a_worker_removes_robots_before_it_adds_others(pendulum: Robot, panda: R
     pipe.close()
 
 
-def test_the_next_request_does_not_inherit_an_error(bare: Any) -> None:
+def test_the_next_request_does_not_inherit_an_error(single: Server, bare: Any) -> None:
     """Deadlines at about the end of the work: the following requests have none, and are answered."""
-    with serving(workers=1) as server:
-        peer: Bare = bare(server.endpoints[0])
-        batch = array(np.zeros((60_000, 1)))
-        assert peer.ask(request("mass_matrix", inputs={"q": batch}))["ok"]
-        for number in range(40):
-            peer.send(request("mass_matrix", id=2 * number, inputs={"q": batch}, deadline_ms=1.0 + 0.3 * number))
-            peer.send(request("mass_matrix", id=2 * number + 1, inputs={"q": batch}))
-        seen = {(reply := peer.receive())["id"]: reply for _ in range(80)}
-        assert all(seen[2 * number + 1]["ok"] for number in range(40))
+    peer: Bare = bare(single.endpoints[0])
+    batch = array(np.zeros((60_000, 1)))
+    assert peer.ask(request("mass_matrix", inputs={"q": batch}))["ok"]
+    for number in range(40):
+        peer.send(request("mass_matrix", id=2 * number, inputs={"q": batch}, deadline_ms=1.0 + 0.3 * number))
+        peer.send(request("mass_matrix", id=2 * number + 1, inputs={"q": batch}))
+    seen = {(reply := peer.receive())["id"]: reply for _ in range(80)}
+    assert all(seen[2 * number + 1]["ok"] for number in range(40))
 
 
 def test_single_states_with_wrenches_are_answered_by_the_server() -> None:
@@ -474,35 +477,34 @@ def test_single_states_with_wrenches_are_answered_by_the_server() -> None:
         eventually(lambda: served.has_kernel(QUERIES["inverse_dynamics"], "", WITH_WRENCHES))
 
 
-def test_the_first_request_for_a_loaded_robot_is_answered_at_once(bare: Any) -> None:
+def test_the_first_request_for_a_loaded_robot_is_answered_at_once(single: Server, bare: Any) -> None:
     text = (URDF / "scara.urdf").read_text()
-    with serving(workers=1) as server, Client(server.endpoints[0], timeout_s=WAIT_S) as client:
+    with Client(single.endpoints[0], timeout_s=WAIT_S) as client:
         robot = client.load_robot(text)
-        bare(server.endpoints[0]).send(simulate(1))
-        eventually(lambda: server._dispatcher.waiting)
+        bare(single.endpoints[0]).send(simulate(1))
+        eventually(lambda: single._dispatcher.waiting)
         zeros = np.zeros(robot.nv)
         robot.inverse_dynamics(zeros, zeros, zeros)
-        assert server._dispatcher.waiting  # the simulation is still on
+        assert single._dispatcher.waiting  # the simulation is still on
+        client.unload_robot(robot.name)
 
 
-def test_a_waiting_request_is_refused_at_its_deadline(bare: Any) -> None:
-    with serving(workers=1) as server:
-        busy, late = bare(server.endpoints[0]), bare(server.endpoints[0])
-        busy.send(simulate(1))
-        eventually(lambda: server._dispatcher.waiting)
-        late.send(simulate(2, deadline_ms=50.0))
-        assert late.receive()["error"]["code"] == "DEADLINE_EXCEEDED"
-        assert server._dispatcher.waiting
+def test_a_waiting_request_is_refused_at_its_deadline(single: Server, bare: Any) -> None:
+    busy, late = bare(single.endpoints[0]), bare(single.endpoints[0])
+    busy.send(simulate(1))
+    eventually(lambda: single._dispatcher.waiting)
+    late.send(simulate(2, deadline_ms=50.0))
+    assert late.receive()["error"]["code"] == "DEADLINE_EXCEEDED"
+    assert single._dispatcher.waiting
 
 
-def test_slow_work_of_peers_is_done_in_turn(bare: Any) -> None:
-    with serving(workers=1) as server:
-        greedy, modest = bare(server.endpoints[0]), bare(server.endpoints[0])
-        batch = {"q": array(np.zeros((30_000, 1)))}
-        assert modest.ask(request("mass_matrix", inputs=batch))["ok"]
-        greedy.send(simulate(0, steps=20))
-        for number in range(1, 100):
-            greedy.send(request("mass_matrix", id=number, inputs=batch))
-        eventually(lambda: len(server._dispatcher.waiting) == 100)
-        assert modest.ask(request("mass_matrix", inputs=batch))["ok"]
-        assert len(server._dispatcher.waiting) > 50
+def test_slow_work_of_peers_is_done_in_turn(single: Server, bare: Any) -> None:
+    greedy, modest = bare(single.endpoints[0]), bare(single.endpoints[0])
+    batch = {"q": array(np.zeros((30_000, 1)))}
+    assert modest.ask(request("mass_matrix", inputs=batch))["ok"]
+    greedy.send(simulate(0, steps=20))
+    for number in range(1, 100):
+        greedy.send(request("mass_matrix", id=number, inputs=batch))
+    eventually(lambda: len(single._dispatcher.waiting) == 100)
+    assert modest.ask(request("mass_matrix", inputs=batch))["ok"]
+    assert len(single._dispatcher.waiting) > 50

@@ -37,7 +37,7 @@ def pool_of(server: Server) -> Pool:
 
 
 def load(name: str, number: int = 1, **fields: Any) -> dict[str, Any]:
-    text = (URDF / "scara.urdf").read_text().replace('name="scara"', f'name="{name}"', 1)
+    text = (URDF / "pendulum.urdf").read_text().replace('name="pendulum"', f'name="{name}"', 1)
     return {"v": 1, "id": number, "query": "load_robot", "inputs": {"urdf": text}, **fields}
 
 
@@ -79,56 +79,58 @@ def test_a_failed_load_is_answered_and_frees_its_place(name: str, bare: Any, mon
         with monkeypatch.context() as patch:
             patch.setattr(server.service.registry if name == "add" else Robot, name, fail)
             for number in range(4):
-                reply = peer.ask(load(f"scara{number}", number))
+                reply = peer.ask(load(f"another{number}", number))
                 assert reply["id"] == number
                 if name == "add":
                     assert reply["error"]["code"] == "INTERNAL"
                 else:  # the workers have it
                     assert reply["ok"]
         eventually(lambda: not server._dispatcher.waiting)
-        assert peer.ask(load("scara"))["ok"]
+        assert peer.ask(load("another0"))["ok"]
 
 
-def test_a_robot_that_is_unloaded_while_it_is_added_was_loaded(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(workers=1) as server:
-        registry = server.service.registry
-        add = registry.add
+def test_a_robot_that_is_unloaded_while_it_is_added_was_loaded(
+    single: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = single.service.registry
+    add = registry.add
 
-        def add_and_remove(robot: Robot, expires_s: float | None) -> None:
-            add(robot, expires_s)
-            registry.remove(robot.name)
+    def add_and_remove(robot: Robot, expires_s: float | None) -> None:
+        add(robot, expires_s)
+        registry.remove(robot.name)
 
-        monkeypatch.setattr(registry, "add", add_and_remove)
-        peer: Bare = bare(server.endpoints[0])
-        for number in range(3):
-            reply = peer.ask(load("scara", number))
-            assert (reply["id"], reply["ok"]) == (number, True)
+    monkeypatch.setattr(registry, "add", add_and_remove)
+    peer: Bare = bare(single.endpoints[0])
+    for number in range(3):
+        reply = peer.ask(load("another0", number))
+        assert (reply["id"], reply["ok"]) == (number, True)
 
 
-def test_a_load_keeps_its_deadline_and_is_answered_once(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_keeps_its_deadline_and_is_answered_once(
+    single: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entered, gate = threading.Event(), threading.Event()
-    with serving(workers=1) as server:
-        registry = server.service.registry
-        add = registry.add
+    registry = single.service.registry
+    add = registry.add
 
-        def add_later(robot: Robot, expires_s: float | None) -> None:
-            entered.set()
-            assert gate.wait(WAIT_S)
-            add(robot, expires_s)
+    def add_later(robot: Robot, expires_s: float | None) -> None:
+        entered.set()
+        assert gate.wait(WAIT_S)
+        add(robot, expires_s)
 
-        monkeypatch.setattr(registry, "add", add_later)
-        peer: Bare = bare(server.endpoints[0])
-        peer.send(load("scara", 1, deadline_ms=6e4))
-        assert entered.wait(WAIT_S)
-        with monkeypatch.context() as patch:  # two minutes later
-            patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 120 * 10**9)
-            error = peer.receive()["error"]
-        assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
-        assert not server._dispatcher.waiting
-        gate.set()
-        eventually(lambda: "scara" in registry.served)
-        reply = peer.ask(BATCH | {"id": 2})  # no second reply to the first arrives before it
-        assert (reply["id"], reply["ok"]) == (2, True)
+    monkeypatch.setattr(registry, "add", add_later)
+    peer: Bare = bare(single.endpoints[0])
+    peer.send(load("another0", 1, deadline_ms=6e4))
+    assert entered.wait(WAIT_S)
+    with monkeypatch.context() as patch:  # two minutes later
+        patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 120 * 10**9)
+        error = peer.receive()["error"]
+    assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
+    assert not single._dispatcher.waiting
+    gate.set()
+    eventually(lambda: "another0" in registry.served)
+    reply = peer.ask(BATCH | {"id": 2})  # no second reply to the first arrives before it
+    assert (reply["id"], reply["ok"]) == (2, True)
 
 
 # clients that leave
@@ -239,7 +241,9 @@ def test_a_worker_that_uses_much_memory_is_replaced(bare: Any) -> None:
 # no open files
 
 
-def test_a_reply_that_cannot_be_read_is_computed_again(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_that_cannot_be_read_is_computed_again(
+    single: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failures = 1
 
     def fails(descriptor: int, size: int) -> memoryview:
@@ -250,37 +254,37 @@ def test_a_reply_that_cannot_be_read_is_computed_again(bare: Any, monkeypatch: p
             raise OSError(errno.EMFILE, "Too many open files")
         return map_received(descriptor, size)
 
-    with serving(workers=1) as server:
-        peer: Bare = bare(server.endpoints[0])
-        expected = peer.ask(BATCH)["outputs"]
-        monkeypatch.setattr("dyn_service.service.server.workers.pipes.map_received", fails)
-        for count, lost in ((1, 1), (0, 1), (1, 2)):
-            failures = count
-            assert peer.ask(BATCH)["outputs"] == expected
-            assert server.service.metrics.traffic.workers_lost == lost
-        failures = 2
-        error = peer.ask(BATCH)["error"]
-        assert error["code"] == "RESOURCE_EXHAUSTED"
-        assert error["message"].startswith("2 workers were lost during mass_matrix: ")
-        assert error["message"].endswith("[Errno 24] Too many open files")
+    peer: Bare = bare(single.endpoints[0])
+    expected = peer.ask(BATCH)["outputs"]
+    monkeypatch.setattr("dyn_service.service.server.workers.pipes.map_received", fails)
+    for count, lost in ((1, 1), (0, 1), (1, 2)):
+        failures = count
         assert peer.ask(BATCH)["outputs"] == expected
+        assert single.service.metrics.traffic.workers_lost == lost
+    failures = 2
+    error = peer.ask(BATCH)["error"]
+    assert error["code"] == "RESOURCE_EXHAUSTED"
+    assert error["message"].startswith("2 workers were lost during mass_matrix: ")
+    assert error["message"].endswith("[Errno 24] Too many open files")
+    assert peer.ask(BATCH)["outputs"] == expected
 
 
-def test_a_request_that_cannot_be_sent_costs_no_worker(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_cannot_be_sent_costs_no_worker(
+    single: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(name: str) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    with serving(workers=1) as server:
-        peer: Bare = bare(server.endpoints[0])
-        assert peer.ask(BATCH)["ok"]
-        before = workers_of(server)
-        with monkeypatch.context() as patch:
-            patch.setattr("dyn_service.service.server.workers.pipes.os.memfd_create", fails)
-            error = peer.ask(BATCH)["error"]
-        assert error["code"] == "RESOURCE_EXHAUSTED"
-        assert error["message"].endswith("[Errno 24] Too many open files")
-        assert peer.ask(BATCH)["ok"]
-        assert workers_of(server) == before
+    peer: Bare = bare(single.endpoints[0])
+    assert peer.ask(BATCH)["ok"]
+    before = workers_of(single)
+    with monkeypatch.context() as patch:
+        patch.setattr("dyn_service.service.server.workers.pipes.os.memfd_create", fails)
+        error = peer.ask(BATCH)["error"]
+    assert error["code"] == "RESOURCE_EXHAUSTED"
+    assert error["message"].endswith("[Errno 24] Too many open files")
+    assert peer.ask(BATCH)["ok"]
+    assert workers_of(single) == before
 
 
 LIMITED = """

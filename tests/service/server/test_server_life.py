@@ -31,6 +31,7 @@ from dyn_service.errors import DynError
 from qa.faults.kills import children
 from tests.conftest import URDF
 from tests.service.conftest import WAIT_MS
+from tests.wide import wide
 
 WAIT_S = WAIT_MS / 1e3
 NAMES = ("left", "right")
@@ -150,7 +151,10 @@ class Life(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-@pytest.mark.parametrize(("workers", "examples"), [(0, 20), pytest.param(2, 10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("workers", "examples"),
+    [(0, 10), *wide([(0, 20)], lambda case: False), pytest.param(2, 10, marks=pytest.mark.slow)],
+)
 def test_no_order_of_events_gives_a_wrong_answer(workers: int, examples: int) -> None:
     """With worker processes, each restart takes seconds."""
     Life.workers = workers
