@@ -29,7 +29,7 @@ TEXTS = {
 @pytest.mark.parametrize("rest", wide([0, 1], (0).__eq__))
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_number_in_its_turn(name: str, rest: int) -> None:
-    """`NEGATIVE` in all places; each other one of `ODD` in one, those between in the next; with `rest` the other half."""
+    """In each place `NEGATIVE` and every other number of `ODD`, in the next place those between."""
     text = TEXTS[name]
     places = [found.span() for found in re.finditer(r"(?<=[\" >])-?[0-9]*\.?[0-9]+(?=[\" <])", text)]
     assert len(places) > 5
