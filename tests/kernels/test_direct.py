@@ -29,6 +29,7 @@ from dyn_service.kernels.direct import ANY, Arguments
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
 from tests.conftest import ROBOTS, URDF
+from tests.wide import wide
 
 ROWS = [row for row in QUERIES.values() if not row.constant]
 
@@ -127,7 +128,7 @@ def test_every_row_equals_its_gufunc_to_the_last_bit(robot: str, row: Query) -> 
             assert_same(of.call(*state), of.ufunc(*state))
 
 
-@pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", wide(ROBOTS, lambda path: path.stem != "upper_body"), ids=lambda path: path.stem)
 @pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics", "mass_matrix"])
 def test_every_robot_equals_the_gufunc_to_the_last_bit(path: Path, query: str) -> None:
     of = pair(path.stem, QUERIES[query])
@@ -405,7 +406,7 @@ def test_entries_that_must_be_zero(panda: Pair) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_any_mixture_of_arguments(data: st.DataObject) -> None:
     """The result is the gufunc's if all arguments are accepted, else None."""
@@ -636,10 +637,10 @@ def test_no_reference_is_leaked_or_dropped(query: str, case: str) -> None:
     before = references(of, arguments)
     tracemalloc.start()
     try:
-        for _ in range(1000):
+        for _ in range(500):
             of.direct(given, ())
         kept, _ = tracemalloc.get_traced_memory()
-        for _ in range(20_000):
+        for _ in range(5000):
             of.direct(given, ())
         # A leaked object takes at least 16 bytes a call; other threads of the test run may allocate some kB meanwhile.
         assert tracemalloc.get_traced_memory()[0] - kept < 20_000
@@ -746,9 +747,10 @@ def test_functions_are_compiled_once_and_stored(tmp_path: Path, monkeypatch: pyt
 
 def test_code_holds_no_address_of_its_process() -> None:
     """The code is stored on disk."""
-    assert direct._emit() == direct._emit()
+    code = direct._emit()
+    assert code == direct._emit()
     addresses = {str(address) for address in outside.addresses() if address > 4096}
-    assert not any(address in direct._emit() for address in addresses)
+    assert not any(address in code for address in addresses)
 
 
 def test_call_outlives_its_library() -> None:

@@ -244,7 +244,7 @@ def test_a_refusal_traces_only_slightly_more_than_the_limit(query: str, monkeypa
 @pytest.mark.parametrize("query", REFUSED)
 def test_the_first_bodies_take_no_more_operations_than_all(query: str) -> None:
     """So a prediction from the first bodies holds for the robot; for all bodies it equals the traced operations."""
-    robot = Robot.from_urdf(random_urdf(3, movable=24, bushy=0.6))
+    robot = Robot.from_urdf(random_urdf(3, movable=16, bushy=0.6))
     row = QUERIES[query]
     signature = robot.signature(row, next(iter(row.kernels)))
     model = frames.kernel_tree(robot.tree, signature.bodies)
@@ -262,10 +262,13 @@ def test_prediction_covers_all_variants_and_floating_roots() -> None:
     )  # so that the query of passive forces has operations
     for row in QUERIES.values():
         for method in row.kernels if not row.constant else ():
+            first = method == next(iter(row.kernels))  # the others differ in one function, in all variants alike
             for variant in (WITHOUT_WRENCHES, WITH_WRENCHES, Variant(overlay=True)):
+                if (variant == WITH_WRENCHES and row.wrenches is None) or not (first or variant == WITHOUT_WRENCHES):
+                    continue
                 signature = robot.signature(row, method, variant)
                 model = frames.kernel_tree(robot.tree, signature.bodies)
-                assert 0 < budget._operations(model, signature, 2) <= budget._operations(model, signature, 4)
+                assert 0 < budget._operations(model, signature, 2) <= budget._operations(model, signature, 3)
 
 
 def test_a_refusal_is_stored(own_store: Path, small_budget: None, monkeypatch: pytest.MonkeyPatch) -> None:

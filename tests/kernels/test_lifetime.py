@@ -149,7 +149,7 @@ def test_running_code_is_not_freed() -> None:
     expected = None
     batch = np.random.default_rng(0).normal(size=(3, 20_000, 8))
     with ThreadPoolExecutor(1) as pool:
-        for _ in range(20):
+        for _ in range(8):
             robot = loaded("panda")
             kernel = robot._kernel(robot.signature(INVERSE_DYNAMICS, ""))
             (code, *_) = codes_of(robot._library)
@@ -213,7 +213,7 @@ def test_robots_with_a_payload_share_their_kernels() -> None:
 
 
 @on_linux
-@pytest.mark.parametrize("cycles", wide([150, 300], (150).__eq__))
+@pytest.mark.parametrize("cycles", wide([60, 150, 300], (60).__eq__))
 def test_many_robots_leak_nothing(cycles: int) -> None:
     """The short run of `python -m qa.soak.kernels`: without freeing, each robot leaks 0.3 MB and eight maps."""
     done = subprocess.run(

@@ -118,8 +118,14 @@ def test_every_row_equals_the_slow_path(name: str, root: str, row: Query, monkey
     assert counted.general == 0
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-@pytest.mark.parametrize(("name", "states"), [("panda", 3), ("panda", 200), ("solo12", 64)])
+@pytest.mark.parametrize(
+    ("name", "states", "row"),
+    [
+        *((name, states, row) for name, states in (("panda", 3), ("panda", 200)) for row in ROWS),
+        *(("solo12", 64, QUERIES[row]) for row in ("inverse_dynamics", "forward_dynamics")),
+    ],
+    ids=lambda of: of if isinstance(of, str | int) else of.name,
+)
 def test_a_batch_equals_the_slow_path(name: str, states: int, row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     """The 200 states of the Panda are converted in several parts."""
     robot, rng = robot_of(name), np.random.default_rng(states)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import coal
 import mujoco
 import numpy as np
 import pinocchio
@@ -124,6 +125,7 @@ def test_urdf_gets_capsules_in_parts_and_notes_on_what_it_lacks(source: Path, tm
     assert all(shape.rgba == (0.1, 0.2, 0.3, 1.0) for link in links.values() for shape in link.shapes if shape.visual)
 
 
+MESHES = coal.CachedMeshLoader()  # each file is read once
 REAL = (
     "anymal_b_simple_description/robots/anymal.urdf",
     "talos_data/robots/talos_reduced.urdf",
@@ -143,7 +145,7 @@ def test_pinocchio_places_them_as_in_the_source(name: str, through: str, role: o
     placed = []
     for file in (source, back):
         model = pinocchio.buildModelFromUrdf(str(file))
-        geometry = pinocchio.buildGeomFromUrdf(model, str(file), role, package_dirs=[str(packages)])
+        geometry = pinocchio.buildGeomFromUrdf(model, str(file), role, package_dirs=[str(packages)], mesh_loader=MESHES)
         q = np.concatenate([_angle(joint, name) for joint, name in zip(model.joints, model.names, strict=True)][1:])
         data, places = model.createData(), geometry.createData()
         pinocchio.updateGeometryPlacements(model, data, geometry, places, q)

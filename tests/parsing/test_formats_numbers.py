@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import warnings
 
@@ -13,8 +12,10 @@ from dyn_service.errors import DynError
 from dyn_service.parsing.files import read_text
 from tests.parsing.test_mjcf import MODELS
 from tests.parsing.test_sdf import WAYS
+from tests.wide import wide
 
-ODD = ("1e308", "-1e308", "1e-320", "0", "-0", "1e200", "1e154", "5e-324")
+ODD = ("1e308", "1e-320", "0", "-0", "1e200", "1e154", "5e-324")
+NEGATIVE = "-1e308"
 TEXTS = {
     name: text
     for name, text in {**MODELS, **WAYS}.items()
@@ -25,13 +26,16 @@ TEXTS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("rest", wide([0, 1], (0).__eq__))
 @pytest.mark.parametrize("name", TEXTS)
-def test_every_number_in_its_turn(name: str) -> None:
+def test_every_number_in_its_turn(name: str, rest: int) -> None:
+    """In each place `NEGATIVE` and every other number of `ODD`, in the next place those between."""
     text = TEXTS[name]
     places = [found.span() for found in re.finditer(r"(?<=[\" >])-?[0-9]*\.?[0-9]+(?=[\" <])", text)]
     assert len(places) > 5
     refused = 0
-    for (start, end), odd in itertools.product(places, ODD):
+    changes = ((span, odd) for k, span in enumerate(places) for odd in (NEGATIVE, *ODD[(k + rest) % 2 :: 2]))
+    for (start, end), odd in changes:
         changed = text[:start] + odd + text[end:]
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -114,8 +114,8 @@ def test_a_brick_at_rest_is_pushed_with_its_weight(brick: Robot, integrator: Any
         standing(0.05),
         np.zeros(6),
         dt=1e-3,
-        steps=600,
-        every=600,
+        steps=480,
+        every=480,
         integrator=integrator,
         contacts=[Contact("body", point) for point in CORNERS],
     )
@@ -132,8 +132,9 @@ def test_how_far_it_gives_way_is_its_stiffness_or_its_time(rise: Robot) -> None:
         ({"stop_time": 0.02}, {}, MASS / 0.02**2),
         ({}, {"stiffness": 3e4}, 3e4),
     ):
-        motion = rise.simulate([0.0], [0.0], dt=dt, steps=800, every=800, contacts=Contact("b", **contact), **more)
-        assert -motion.q[-1, 0] == pytest.approx(MASS * G / stiffness, rel=1e-6)
+        depth = MASS * G / stiffness  # where it begins, since there it stays
+        motion = rise.simulate([-depth], [0.0], dt=dt, steps=60, every=20, contacts=Contact("b", **contact), **more)
+        assert -motion.q[:, 0] == pytest.approx(depth, rel=1e-6)
         assert motion.stored is not None
         assert motion.stored[-1] == pytest.approx([0.0, (MASS * G) ** 2 / stiffness / 2], rel=1e-6)
 
@@ -147,11 +148,11 @@ def at_rest_s(integrator: str, dt: float) -> float:
 def test_a_stop_holds_gravity(rise: Robot, integrator: Any) -> None:
     """The lower one, and, with gravity turned over, the upper one."""
     motion = rise.simulate(
-        [[-0.99], [1.99]],
+        [[-1.0], [2.0]],
         [0.0],
         dt=1e-3,
-        steps=800,
-        every=800,
+        steps=600,
+        every=600,
         integrator=integrator,
         gravity=[(0, 0, -G), (0, 0, G)],
         position_limits=True,
@@ -227,9 +228,9 @@ def test_what_is_left_of_a_speed_with_defaults(rise: Robot, integrator: Any, dt:
 
 
 def test_what_loses_nothing_comes_up_as_high_as_it_was(rise: Robot) -> None:
-    contact = Contact("b", stiffness=1e6, damping=0.0)
-    height = 0.02  # m, down and up again in 0.13 s
-    motion = rise.simulate([height], [0.0], dt=1e-4, steps=1500, every=10, contacts=contact)
+    contact = Contact("b", stiffness=2.5e5, damping=0.0)
+    height = 0.01  # m, down and up again in 0.1 s
+    motion = rise.simulate([height], [0.0], dt=2e-4, steps=520, every=10, contacts=contact)
     lands = int(np.argmax(motion.q[:, 0] < 0.0))
     assert motion.q[lands:, 0].max() == pytest.approx(height, rel=1e-3)
     assert np.abs(balance(rise, motion)).max() < 1e-3 * MASS * G * height
@@ -239,19 +240,19 @@ def test_what_loses_nothing_comes_up_as_high_as_it_was(rise: Robot) -> None:
 def test_no_bounce_is_higher_than_the_one_before(rise: Robot, integrator: Any) -> None:
     """But of explicit Euler's steps, which add to every swing."""
     motion = rise.simulate(
-        [0.3], [0.0], dt=1e-3, steps=1500, integrator=integrator, contacts=Contact("b", damping=0.05)
+        [0.03], [0.0], dt=1e-3, steps=400, integrator=integrator, contacts=Contact("b", damping=0.05)
     )
     q = motion.q[:, 0]
     tops = [q[k] for k in range(1, len(q) - 1) if q[k - 1] < q[k] >= q[k + 1] and q[k] > 0.0]
     assert len(tops) >= (1 if integrator == "stick_slip" else 2)  # which loses on its own, and says so
-    assert all(later <= before * (1 + 1e-6) for before, later in pairwise([0.3, *tops]))
+    assert all(later <= before * (1 + 1e-6) for before, later in pairwise([0.03, *tops]))
 
 
 @pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler"])
 def test_no_damper_is_stiffer_than_the_step_follows(rise: Robot, integrator: Any) -> None:
     """One that is asked for too strong would push back more than came."""
     motion = rise.simulate(
-        [0.05], [-2.0], dt=1e-3, steps=300, integrator=integrator, contacts=Contact("b", stiffness=2e5, damping=1e6)
+        [0.05], [-2.0], dt=1e-3, steps=120, integrator=integrator, contacts=Contact("b", stiffness=2e5, damping=1e6)
     )
     lands = int(np.argmax(motion.q[:, 0] < 0.0))
     assert motion.q[lands:, 0].max() < 0.02  # of 0.25 m from which it came
@@ -260,7 +261,7 @@ def test_no_damper_is_stiffer_than_the_step_follows(rise: Robot, integrator: Any
 def test_many_points_of_one_body_share_what_the_step_bears(brick: Robot) -> None:
     """Sixty-four that each were as stiff as one alone would throw it up."""
     crowd = [Contact("body", point, damping=1e6, width=1e-9) for point in CORNERS for _ in range(16)]
-    motion = brick.simulate(standing(0.051), [0.2, 0, -0.5, 0, 0, 0], dt=1e-3, steps=250, contacts=crowd)
+    motion = brick.simulate(standing(0.051), [0.2, 0, -0.5, 0, 0, 0], dt=1e-3, steps=150, contacts=crowd)
     assert motion.q[:, 2].max() < 0.0511
     assert np.abs(motion.v[-1]).max() < 1e-3
     assert motion.contact_forces is not None
@@ -273,7 +274,7 @@ def test_many_points_of_one_body_share_what_the_step_bears(brick: Robot) -> None
 @pytest.mark.parametrize("share", [0.9, 1.1])
 def test_a_brick_on_a_slope_stays_below_the_friction_angle(brick: Robot, share: float) -> None:
     """And slides above it with g (sin - mu cos). It stands, to nanometres; smoothed friction lets it creep."""
-    angle, dt, steps = 0.4, 1e-3, 1000
+    angle, dt, steps = 0.4, 1e-3, 400
     friction = np.tan(angle) / share
     motion = brick.simulate(
         standing(0.0495),
@@ -297,7 +298,7 @@ def test_a_brick_on_a_slope_stays_below_the_friction_angle(brick: Robot, share: 
 @pytest.mark.parametrize("friction", [0.05, 0.8])
 def test_a_ball_rolls_or_slips_down_a_slope(brick: Robot, integrator: Any, friction: float) -> None:
     """With g sin / (1 + I / m r^2) where friction can turn it so, else it slips with g (sin - mu cos)."""
-    angle, radius, steps = 0.3, 0.08, 600
+    angle, radius, steps = 0.3, 0.08, 300
     inertia = 0.01 / (MASS * radius**2)
     rolls = friction > np.tan(angle) * inertia / (1 + inertia)
     expected = G * np.sin(angle) / (1 + inertia) if rolls else G * (np.sin(angle) - friction * np.cos(angle))
@@ -351,8 +352,8 @@ def test_a_ball_that_strikes_a_plane_turns_as_much_as_friction_can(
         standing(radius + 1e-5),
         [speed, 0.0, -1.5, 0.0, 0.0, 0.0],
         dt=1e-4,
-        steps=400,
-        every=400,
+        steps=150,
+        every=150,
         integrator=integrator,
         contacts=Contact("body", radius=radius, friction=friction, width=1e-4),
         gravity=(0, 0, 0),
@@ -392,7 +393,7 @@ def test_friction_is_smoothed_no_finer_than_the_step_follows(brick: Robot) -> No
         standing(0.0498),
         [1.0, 0.3, 0, 0, 0, 0],
         dt=1e-3,
-        steps=600,
+        steps=300,
         contacts=[Contact("body", point, width=1e-9) for point in CORNERS],
     )
     kinetic = brick.energy(motion.q, motion.v).kinetic
@@ -414,7 +415,7 @@ def test_smoothed_friction_creeps_by_its_width() -> None:
         np.zeros(2),
         np.zeros(2),
         dt=dt,
-        steps=1500,
+        steps=300,
         contacts=[Contact("body", friction=friction, width=1e-3)],
         gravity=(G * np.sin(angle), 0.0, -G * np.cos(angle)),
     )
@@ -486,7 +487,7 @@ def test_joints_are_braked_beyond_their_velocity_limit(rise: Robot, integrator: 
 # Energy
 
 
-@pytest.mark.parametrize("seed", wide(range(6), one_in(3)))
+@pytest.mark.parametrize("seed", wide(range(6), one_in(6)))
 def test_stops_and_brakes_only_take_energy(seed: int) -> None:
     """Random trees thrown at their stops, without weight: what they have and what the stops keep never grows."""
     robot = Robot.from_urdf(random_urdf(seed, movable=4)).without_passive
@@ -515,7 +516,7 @@ def test_everything_at_once_is_accounted_for() -> None:
     height = float(robot.link_poses(q).position[-1, 2]) - 1e-4  # which the quill sinks onto
     open_ones = []
     for dt in (4e-4, 1e-4):
-        steps = round(0.12 / dt)
+        steps = round(0.06 / dt)
         tau = np.array([30.0, -20.0, 5.0, 1.0])
         motion = robot.simulate(
             q,
@@ -546,7 +547,7 @@ def test_everything_at_once_is_accounted_for() -> None:
 def test_a_rigid_foot_stays_where_it_is_and_is_pulled(rise: Robot) -> None:
     held = Contact("b", rigid=True)
     for integrator in ("rk4", "stick_slip"):
-        motion = rise.simulate([1e-3], [0.0], [50.0], dt=1e-3, steps=400, integrator=integrator, contacts=held)  # type: ignore[arg-type]
+        motion = rise.simulate([1e-3], [0.0], [50.0], dt=1e-3, steps=150, integrator=integrator, contacts=held)  # type: ignore[arg-type]
         assert abs(motion.q[-1, 0]) < 1e-9  # it began a millimetre off its plane
         assert motion.contact_forces is not None
         assert motion.contact_forces[-1, 0] == pytest.approx([0, 0, MASS * G - 50.0], rel=1e-5, abs=1e-9)
@@ -573,7 +574,7 @@ def test_a_leg_swings_over_its_rigid_foot(brick: Robot) -> None:
     q[:3] = [-length * np.sin(0.01), 0.0, -length * np.cos(0.01)]
     foot = Contact("body", (0.0, 0.0, length), rigid=True)
     period = 2 * np.pi * np.sqrt(inertia / (MASS * G * length))
-    steps = 800
+    steps = 200
     motion = brick.simulate(q, np.zeros(6), dt=period / steps, steps=steps, contacts=foot)
     assert np.abs(motion.q[-1] - q).max() < 1e-5
     assert np.abs(motion.q[steps // 2, 0] + q[0]) < 1e-5

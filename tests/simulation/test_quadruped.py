@@ -20,6 +20,7 @@ GROUND = [
     *(Contact(f"{leg}_lower_leg", radius=0.01) for leg in LEGS),
     *(Contact("base_link", (x, y, z)) for x in (-0.195, 0.195) for y in (-0.075, 0.075) for z in (-0.025, 0.025)),
 ]
+SECONDS = 1.2
 LIMITS = {"position_limits": True, "effort_limits": True, "velocity_limits": True}
 
 
@@ -37,7 +38,7 @@ def pushed(robot: Robot, push: float, integrator: Any, dt: float, seconds: float
     """The motion, pushed aside for a tenth of a second."""
     steps = round(seconds / dt)
     sideways = np.zeros((steps, 3))
-    sideways[round(0.4 / dt) : round(0.5 / dt), 1] = push
+    sideways[round(0.2 / dt) : round(0.3 / dt), 1] = push
     return robot.simulate(
         np.concatenate([[0.0, 0.0, 0.235, 0.0, 0.0, 0.0, 1.0], CROUCH]),
         np.zeros(robot.nv),
@@ -66,9 +67,9 @@ def turned_over(motion: Trajectory) -> float:
 
 
 def test_it_stands(solo: Robot) -> None:
-    motion = pushed(solo, 0.0, "stick_slip", 1e-3, 1.4)
+    motion = pushed(solo, 0.0, "stick_slip", 2e-3, SECONDS)
     assert upright(solo, motion).min() > 0.99
-    late = motion.t > 1.2
+    late = motion.t > SECONDS - 0.15
     assert np.abs(motion.v[late]).max() < 0.1
     assert np.ptp(motion.q[late, 2]) < 2e-3
     assert np.ptp(motion.q[late, :2], axis=0).max() < 2e-3
@@ -82,15 +83,15 @@ def test_it_stands(solo: Robot) -> None:
 
 
 def test_it_stands_when_it_is_pushed(solo: Robot) -> None:
-    motion = pushed(solo, 20.0, "stick_slip", 1e-3, 1.4)
+    motion = pushed(solo, 20.0, "stick_slip", 2e-3, SECONDS)
     assert upright(solo, motion).min() > 0.9
-    assert motion.q[-1, 2] == pytest.approx(pushed(solo, 0.0, "stick_slip", 1e-3, 1.4).q[-1, 2], abs=0.01)
+    assert motion.q[-1, 2] == pytest.approx(pushed(solo, 0.0, "stick_slip", 2e-3, SECONDS).q[-1, 2], abs=0.01)
     assert motion.work is not None
     assert motion.work[:, 1].sum() > 0.3  # J that the push gave it
 
 
 def test_it_falls_when_it_is_pushed_harder(solo: Robot) -> None:
-    motion = pushed(solo, 45.0, "stick_slip", 1e-3, 1.4)
+    motion = pushed(solo, 45.0, "stick_slip", 1e-3, SECONDS)
     assert upright(solo, motion)[-1] < 0.2
     assert motion.q[-1, 2] < 0.12
     assert motion.contact_forces is not None
@@ -105,16 +106,16 @@ def gaps(robot: Robot, motion: Trajectory) -> list[np.ndarray]:
     return [Points(robot, listed(GROUND)).at(q).gap for q in motion.q]
 
 
-@pytest.mark.parametrize(("push", "share"), [(0.0, 3e-3), (20.0, 5e-3), (45.0, 1e-2)])
-def test_every_joule_is_accounted_for(solo: Robot, push: float, share: float) -> None:
+@pytest.mark.parametrize(("push", "dt", "share"), [(0.0, 2e-3, 3e-3), (20.0, 2e-3, 5e-3), (45.0, 1e-3, 1e-2)])
+def test_every_joule_is_accounted_for(solo: Robot, push: float, dt: float, share: float) -> None:
     """To the first order of stick_slip's steps, its own loss among what it says."""
-    motion = pushed(solo, push, "stick_slip", 1e-3, 1.4)
+    motion = pushed(solo, push, "stick_slip", dt, SECONDS)
     assert np.abs(balance(solo, motion)).max() < share * turned_over(motion)
     assert motion.dissipated is not None
     assert np.all(motion.dissipated >= -1e-12)
 
 
-@pytest.mark.parametrize(("push", "seconds", "share"), [(20.0, 0.7, 1e-5), (45.0, 1.0, 1e-3)])
+@pytest.mark.parametrize(("push", "seconds", "share"), [(20.0, 0.5, 1e-5), (45.0, 0.8, 1e-3)])
 def test_every_joule_is_accounted_for_by_steps_of_fourth_order(
     solo: Robot, push: float, seconds: float, share: float
 ) -> None:

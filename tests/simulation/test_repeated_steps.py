@@ -67,9 +67,9 @@ def test_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_overlays_gravity_and_lone_axes() -> None:
     """The leading axes of an overlay and of the gravity are those of the states; efforts without them are for all."""
-    robot, rng = robot_of("panda"), np.random.default_rng(1)
+    robot, rng = robot_of("scara"), np.random.default_rng(1)
     masses = np.array([[0.5], [1.0]])
-    view = robot.overlaid(Overlay(Payload("panda_hand", masses)))
+    view = robot.overlaid(Overlay(Payload("tool0", masses)))
     gravity = rng.normal(size=(3, 3))
     tau = rng.normal(size=(40, robot.nv))
     q, v = robot.neutral(), np.zeros(robot.nv)
@@ -84,7 +84,7 @@ def test_overlays_gravity_and_lone_axes() -> None:
 
 
 def test_locked_joints_stay() -> None:
-    robot = robot_of("panda").overlaid(Overlay(locked=["panda_joint2"]))
+    robot = robot_of("scara").overlaid(Overlay(locked=["outer_joint"]))
     tau = np.full((50, robot.nv), 0.2)
     motion = robot.simulate(robot.neutral(), np.zeros(robot.nv), tau, dt=1e-3, steps=50)
     assert not motion.v[:, 1].any()

@@ -86,7 +86,7 @@ class TestSamples:
             given = rows(2.0 / steps, steps, per_step=per_step)
             return cart.simulate_rheonomic({"cart_slide": given}, [0.5], [0.0], dt=2.0 / steps, steps=steps).q[-1, 1]
 
-        exact = end(1600)
+        exact = end(800)
         errors = [abs(end(steps) - exact) for steps in (50, 100, 200)]
         for coarse, fine in itertools.pairwise(errors):
             assert 3.5 < np.log2(coarse / fine) < 4.6  # 4, and what the next order adds at these steps

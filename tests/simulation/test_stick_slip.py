@@ -37,11 +37,11 @@ def slope(pull: float) -> tuple[float, float, float]:
 
 def test_below_its_friction_a_block_stands_to_the_last_bit() -> None:
     """Smoothed friction lets it creep."""
-    held = block().simulate([0.1], [0.0], dt=1e-3, steps=2000, integrator="stick_slip", gravity=slope(0.99 * FRICTION))
+    held = block().simulate([0.1], [0.0], dt=1e-3, steps=500, integrator="stick_slip", gravity=slope(0.99 * FRICTION))
     assert np.all(held.q == 0.1)
     assert np.all(held.v == 0.0)
-    creeping = block().simulate([0.1], [0.0], dt=1e-3, steps=2000, gravity=slope(0.99 * FRICTION))
-    assert creeping.q[-1, 0] < 0.1 - 0.01
+    creeping = block().simulate([0.1], [0.0], dt=1e-3, steps=500, gravity=slope(0.99 * FRICTION))
+    assert creeping.q[-1, 0] < 0.1 - 0.002
 
 
 def test_above_it_it_slides_with_what_is_left() -> None:
@@ -52,8 +52,8 @@ def test_above_it_it_slides_with_what_is_left() -> None:
 
 def test_a_block_that_slides_comes_to_rest_where_its_energy_ends() -> None:
     """m v^2 / 2 = f x, and then it stands."""
-    dt = 1e-4
-    found = block().simulate([0.0], [3.0], dt=dt, steps=12_000, integrator="stick_slip", gravity=slope(0.0))
+    dt = 1e-3
+    found = block().simulate([0.0], [3.0], dt=dt, steps=1200, integrator="stick_slip", gravity=slope(0.0))
     stops = MASS * 3.0 / FRICTION
     assert np.all(found.v[found.t > stops + 2 * dt] == 0.0)
     assert np.all(found.v[found.t < stops - 2 * dt] > 0.0)
@@ -64,10 +64,10 @@ def test_a_spring_pulls_it_to_and_fro_until_it_sticks_off_its_rest() -> None:
     """Each swing is shorter by 4 f / k, and what is left below f / k is held: the closed solution."""
     k, friction = 100.0, 4.0
     robot = block(friction, stiffness=k, rest=0.0)
-    found = robot.simulate([0.5], [0.0], dt=1e-4, steps=30_000, integrator="stick_slip", gravity=slope(0.0))
+    found = robot.simulate([0.5], [0.0], dt=4e-4, steps=7500, integrator="stick_slip", gravity=slope(0.0))
     turns = found.q[1:-1, 0][(found.v[1:-1, 0] * found.v[2:, 0] < 0) | (found.v[2:, 0] == 0) & (found.v[1:-1, 0] != 0)]
     expected = [-0.42, 0.34, -0.26, 0.18, -0.10, 0.02]
-    assert np.allclose(turns, expected, rtol=0, atol=2e-4)
+    assert np.allclose(turns, expected, rtol=0, atol=8e-4)
     assert np.all(found.q[-100:, 0] == found.q[-1, 0])
     assert abs(found.q[-1, 0]) < friction / k
 
@@ -170,7 +170,9 @@ def test_narrow_smoothed_friction_comes_near_it() -> None:
     assert np.abs(ours.v - theirs.v).max() < 2e-2
 
 
-@pytest.mark.parametrize("name", ["xarm_description/urdf/xarm7.urdf", "z1_description/urdf/z1.urdf"])
+@pytest.mark.parametrize(
+    "name", wide(["xarm_description/urdf/xarm7.urdf", "z1_description/urdf/z1.urdf"], lambda name: "z1" in name)
+)
 def test_joints_too_stiff_for_others(name: str) -> None:
     """Real files whose damping, over the inertia it brakes, asks of RK4 steps of some microseconds: here 1 ms does."""
     robot = Robot.from_urdf(path_of(name))
@@ -211,7 +213,7 @@ def test_over_the_wire_and_for_the_bare_tree() -> None:
     ):
         remote = client.robot("block")
         for asked in ({"gravity": slope(4.0)}, {"gravity": slope(4.0), "passive": False}, {"tau": [9.0]}):
-            given: dict[str, Any] = {"dt": 1e-3, "steps": 450, "integrator": "stick_slip", **asked}
+            given: dict[str, Any] = {"dt": 1e-3, "steps": 150, "integrator": "stick_slip", **asked}
             here, there = (each.simulate([0.0], [0.1], **given) for each in (robot, remote))
             assert np.array_equal(here.q, there.q)
     falling = robot.simulate(

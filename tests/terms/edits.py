@@ -130,15 +130,25 @@ def edited(edit: Edit | None = None) -> Iterator[dict[str, ModuleType]]:
         sys.modules["edited"].expressions = expressions  # type: ignore[attr-defined]
         for module in MODULES:
             name = _last(module)
+            same = edit is None or MODULES.index(module) < MODULES.index(edit.module)  # imports nothing edited
+            if same and module in _WRITTEN:
+                made[name] = sys.modules[f"edited.{name}"] = _WRITTEN[module]
+                continue
             made[name] = sys.modules[f"edited.{name}"] = ModuleType(f"edited.{name}")
             code = _code(module)
             if edit is not None and edit.module == module:
                 code = compile(edit.made_in(_tree(module)), f"{module} edited", "exec")
             exec(code, made[name].__dict__)
+            if same:
+                _WRITTEN[module] = made[name]
         yield made
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == "edited"]:
             del sys.modules[name]
+
+
+_WRITTEN: dict[str, ModuleType] = {}
+"""Modules as they are written, made once."""
 
 
 @cache

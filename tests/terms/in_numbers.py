@@ -16,6 +16,7 @@ import pinocchio as pin
 from dyn_service.dynamics import expressions as ex
 from dyn_service.model.building import tree_of
 from dyn_service.model.composite import weld
+from dyn_service.model.tree import Tree
 from dyn_service.parsing.urdf.reader import read_text
 from tests.oracle.pinocchio_oracle import Oracle, with_fixed_joints_turning
 from tests.random_robots import random_urdf
@@ -34,6 +35,15 @@ Case = tuple[Callable[[], Any], Callable[[], np.ndarray]]
 """Ours and Pinocchio's."""
 
 
+_oracle = cache(Oracle)
+
+
+@cache
+def _tree(welded: bool) -> Tree:
+    full = tree_of(read_text(XML))
+    return weld(full).tree if welded else full
+
+
 class Numbers:
     """The two sides of each comparison, by name.
 
@@ -43,13 +53,12 @@ class Numbers:
 
     def __init__(self, made: Mapping[str, Any], *, welded: bool = False) -> None:
         self.made, self.welded = made, welded
-        full = tree_of(read_text(XML))
-        self.tree = weld(full).tree if welded else full
+        self.tree = _tree(welded)
         rng = np.random.default_rng(0)
         self.q, self.v, self.a = rng.uniform(-1.5, 1.5, (3, self.tree.nv))
         self.wrenches = rng.uniform(-5.0, 5.0, (len(self.tree), 6))
-        self.free = Oracle(XML)
-        self.held = Oracle(XML if welded else with_fixed_joints_turning(XML))
+        self.free = _oracle(XML)
+        self.held = _oracle(XML if welded else with_fixed_joints_turning(XML))
         for oracle in (self.free, self.held):
             oracle.model.gravity.linear = GRAVITY
         names = self.held.joint_names

@@ -396,7 +396,7 @@ class TestWalking:
         def calls(links: int) -> int:
             return calls_of(lambda: read_text(legged(1, links, names=tuple(f"foot{i}" for i in range(links)))))
 
-        assert calls(1500) < 3.3 * calls(500)
+        assert calls(600) < 3.3 * calls(200)
 
 
 def test_comments_do_not_cost_more_than_their_length() -> None:

@@ -473,7 +473,7 @@ def test_real_robots() -> None:
 
 
 def test_a_long_chain_is_read() -> None:
-    count = 9999
+    count = 2999
     links = "".join(f'<link name="l{i}"/>' for i in range(count))
     joints = "".join(
         f'<joint name="j{i}" type="continuous"><parent link="l{i}"/><child link="l{i + 1}"/>'

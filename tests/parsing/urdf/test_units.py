@@ -359,7 +359,7 @@ def test_a_long_machine_may_slide_far(travel: float, told: bool) -> None:
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(NUMBERS, min_size=12, max_size=12), NUMBERS.map(abs), NUMBERS.map(abs))
 def test_any_numbers_are_measured(numbers: list[float], one: float, other: float) -> None:
     """No overflow, no division by zero (warnings are errors here), whatever finite numbers a file holds."""
