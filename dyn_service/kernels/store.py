@@ -237,8 +237,7 @@ def _module(name: str) -> tuple[bytes, tuple[str, ...]]:
     imports = [found for found in shaping if found.count(".") > 1]
     for package in (found for found in shaping if _place(found).is_dir()):
         # `from dyn_service.kernels import store`: a name is a module or a package if it has a file.
-        modules = (f"{package}.{found}" for found in names if found.isidentifier())
-        imports += [module for module in modules if _is_module(_place(module))]
+        imports += [f"{package}.{found}" for found in names & _modules(package)]
     return digest, tuple(imports)
 
 
@@ -247,8 +246,13 @@ def _place(name: str) -> Path:
     return _ROOT.joinpath(*name.split(".")[1:])
 
 
-def _is_module(place: Path) -> bool:
-    return place.with_name(f"{place.name}.py").is_file() or (place / "__init__.py").is_file()
+@cache
+def _modules(package: str) -> frozenset[str]:
+    """Returns the names of the modules and packages in a package."""
+    place = _place(package)
+    return frozenset(
+        {each.stem for each in place.glob("*.py")} | {each.parent.name for each in place.glob("*/__init__.py")}
+    )
 
 
 def digest_of(code: CodeType) -> tuple[bytes, set[str]]:
@@ -283,8 +287,8 @@ def _text(constant: object) -> str:
 
 def _docstring(code: CodeType) -> int | None:
     """Returns the index of the constant that is only the docstring, or None: equal constants share an index."""
-    loads = _constants_loaded(code)
     if "__doc__" in code.co_names:  # the body of a module or class loads it, to store it
+        loads = _constants_loaded(code)
         before = None
         for step in dis.get_instructions(code):
             if step.opname == "STORE_NAME" and step.argval == "__doc__":
@@ -293,7 +297,7 @@ def _docstring(code: CodeType) -> int | None:
     if code.co_name.startswith("<") or not code.co_consts or not isinstance(code.co_consts[0], str):
         return None
     has = code.co_flags & (_HAS_DOCSTRING if sys.version_info >= (3, 13) else inspect.CO_OPTIMIZED)
-    return 0 if has and 0 not in loads else None
+    return 0 if has and 0 not in _constants_loaded(code) else None
 
 
 def _constants_loaded(code: CodeType) -> list[int | None]:
