@@ -15,7 +15,7 @@ import pytest
 from dyn_service import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload, Query, RobotQueries
 from dyn_service.engine.calls import MOST_COMBINATIONS, MOST_VIEWS
-from tests.conftest import URDF
+from tests.conftest import TELESCOPE, URDF
 from tests.counting import calls_of
 from tests.phrases import naming
 
@@ -166,22 +166,11 @@ def test_neutral_returns_a_new_array(fresh: Robot) -> None:
 # Combinations of options.
 
 LOAD = Overlay(Payload("hand", 0.5, (0.0, 0.01, 0.02)))
-ARM = """<robot name="arm">
-  <link name="base"/>
-  <link name="upper"><inertial><mass value="2"/><inertia ixx=".1" iyy=".2" izz=".2" ixy="0" ixz="0"
-    iyz="0"/></inertial></link>
-  <link name="hand"><inertial><origin xyz="0 0 .1"/><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0"
-    iyz="0"/></inertial></link>
-  <joint name="one" type="revolute"><parent link="base"/><child link="upper"/><axis xyz="0 1 0"/>
-    <limit effort="1" velocity="1"/><dynamics damping="0.3" friction="0.1"/></joint>
-  <joint name="two" type="prismatic"><parent link="upper"/><child link="hand"/><origin xyz="0 0 .3" rpy=".2 0 0"/>
-    <axis xyz="0 0 1"/><limit effort="1" velocity="1"/><dynamics damping="0.2"/></joint>
-</robot>"""
 
 
 @pytest.fixture(scope="module")
 def arm() -> Robot:
-    return Robot.from_text(ARM)
+    return Robot.from_text(TELESCOPE)
 
 
 PAIRS = {"inverse_dynamics", "forward_dynamics", "constraint_forces", "operational_space", "newton_euler_blocks"}
