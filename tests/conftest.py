@@ -145,6 +145,6 @@ TELESCOPE = """<robot name="telescope">
   <joint name="two" type="prismatic"><parent link="upper"/><child link="hand"/><origin xyz="0 0 .3" rpy=".2 0 0"/>
     <axis xyz="0 0 1"/><limit effort="1" velocity="1"/><dynamics damping="0.2"/></joint>
 </robot>"""
-"""The robot for tests of every row and option: small, so that its kernels compile fast, and shared, so that they compile
-once. One joint turns, one slides, with damping and friction.
+"""The robot for tests of every row and option: its kernels compile fast, and once for all tests that share it
+through the store. One joint turns, one slides, with damping and friction.
 """
