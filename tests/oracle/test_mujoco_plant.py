@@ -19,6 +19,7 @@ from dyn_service.model.description import RootType
 from tests.conftest import URDF
 from tests.control.test_plant_truth import driven
 from tests.phrases import naming
+from tests.terms.interpreting import interpreted_robot
 
 OTHERWISE = {
     "gravity": [1.0, 0.0, -5.0],
@@ -247,10 +248,10 @@ def test_an_overlay_in_the_words_of_a_file_is_the_overlaid_robot(joint: str) -> 
     text = (URDF / "panda.urdf").read_text()
     text = text.replace('multiplier="1" offset="0"', 'multiplier="1" offset="0.003"')
     assert 'offset="0.003"' in text
-    panda = Robot.from_urdf(text)
+    panda = interpreted_robot(Robot.from_urdf(text))
     overlay = {"joints": {joint: {"stiffness": 30.0, "rest": 0.01, "damping": 2.0}}}
     real = real_robot(panda, PlantParameters(robot="-", overlay=overlay))
-    again = Robot(real.as_described)
+    again = interpreted_robot(Robot(real.as_described))
     q, v = panda.random_configuration(seed=4), np.linspace(-0.5, 0.5, 8)
     one, two = (robot.inverse_dynamics(q, v, np.zeros(8)) for robot in (real, again))
     np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-12)  # roundings

@@ -215,7 +215,7 @@ class TestBlocks:
 
     @pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
     def test_18c_in_three_steps_on_our_robots(self, path: object) -> None:
-        robot = Robot.from_urdf(path)
+        robot = interpreting(path)
         q = np.random.default_rng(0).normal(size=robot.nv)
         same(robot.mass_matrix_steps(q).mass_matrix, robot.mass_matrix(q))
 
