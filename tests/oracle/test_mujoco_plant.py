@@ -19,7 +19,7 @@ from dyn_service.model.description import RootType
 from tests.conftest import URDF
 from tests.control.test_plant_truth import driven
 from tests.phrases import naming
-from tests.terms.interpreting import interpreted_robot
+from tests.terms.interpreting import interpreted_robot, interpreting
 
 OTHERWISE = {
     "gravity": [1.0, 0.0, -5.0],
@@ -115,7 +115,7 @@ def test_a_planar_joint_is_two_slides_and_a_hinge(root: RootType) -> None:
     fourth order, for velocities are taken in axes that turn or do not.
     """
     rooted = PUCK.replace("TILT", "").replace('<link name="base"/>', "")
-    robot = Robot.from_urdf(PUCK.replace("TILT", TILT) if root == "fixed" else rooted, root=root)
+    robot = interpreting(PUCK.replace("TILT", TILT) if root == "fixed" else rooted, root=root)
     rng = np.random.default_rng(5)
     q, (v, tau) = robot.random_configuration(seed=5), rng.normal(size=(2, robot.nv)) * [[0.5], [0.02]]
     both = engines(robot)
