@@ -132,19 +132,3 @@ def node(folder: Path) -> Iterator[Node[NoParameters]]:
     yield made
     made.close()
     context.term()
-
-
-TELESCOPE = """<robot name="telescope">
-  <link name="base"/>
-  <link name="upper"><inertial><mass value="2"/><inertia ixx=".1" iyy=".2" izz=".2" ixy="0" ixz="0"
-    iyz="0"/></inertial></link>
-  <link name="hand"><inertial><origin xyz="0 0 .1"/><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0"
-    iyz="0"/></inertial></link>
-  <joint name="one" type="revolute"><parent link="base"/><child link="upper"/><axis xyz="0 1 0"/>
-    <limit effort="1" velocity="1"/><dynamics damping="0.3" friction="0.1"/></joint>
-  <joint name="two" type="prismatic"><parent link="upper"/><child link="hand"/><origin xyz="0 0 .3" rpy=".2 0 0"/>
-    <axis xyz="0 0 1"/><limit effort="1" velocity="1"/><dynamics damping="0.2"/></joint>
-</robot>"""
-"""The robot for tests of every row and option: its kernels compile fast, and once for all tests that share it
-through the store. One joint turns, one slides, with damping and friction.
-"""

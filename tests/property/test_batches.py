@@ -11,7 +11,8 @@ import pytest
 from dyn_service.api.arguments import mapped
 from dyn_service.api.queries import QUERIES, JointNumbers, Overlay, Payload, Wrench
 from dyn_service.engine.robot import Robot
-from tests.conftest import TELESCOPE, URDF
+from tests.conftest import URDF
+from tests.passive import small
 from tests.random_robots import random_urdf
 from tests.wide import wide
 
@@ -21,10 +22,8 @@ WAYS = ("wrenches", "overlay")
 SAID_ONCE = ("directions",)
 """Inputs that are the same for a whole batch."""
 
-ALWAYS = ("telescope", "pendulum")
+ALWAYS = ("small", "pendulum")
 """Each has kernels of its own to compile, and lanes know nothing of joints. Other tests compile most of these too."""
-
-TEXTS = {"telescope": TELESCOPE, "random": random_urdf(1003, movable=4)}
 
 COUNT = 37
 """Not a multiple of any vector width, so the last block is a short one."""
@@ -33,7 +32,10 @@ COUNT = 37
 @pytest.fixture(scope="module", params=wide([*ALWAYS, "scara", "random", "panda"], ALWAYS.__contains__))
 def robot(request: pytest.FixtureRequest) -> Robot:
     """Each joint by itself, so that every row has an answer; those that follow others are in theory/test_mimic.py."""
-    return Robot.from_urdf(TEXTS.get(request.param, URDF / f"{request.param}.urdf"), mimic=False)
+    if request.param == "small":
+        return small()
+    source = random_urdf(1003, movable=4) if request.param == "random" else URDF / f"{request.param}.urdf"
+    return Robot.from_urdf(source, mimic=False)
 
 
 def inputs_of(robot: Robot, query: str, rng: np.random.Generator) -> dict[str, Any]:
