@@ -46,7 +46,7 @@ PANDA_JOINTS = URDF.parent / "config" / "panda_joints.yaml"
 
 ROBOTS: dict[str, Callable[[], Robot]] = {
     "fixed": lambda: Robot.from_urdf(URDF / "ur5e.urdf"),
-    "floating": lambda: restless(random_urdf(25, movable=4), 2, root="floating"),
+    "floating": lambda: restless(random_urdf(42, movable=3), 2, root="floating"),
     "planar": lambda: restless(random_urdf(4, movable=5), 1, root="planar"),
     "panda": lambda: Robot.from_urdf(URDF / "panda.urdf", joints=PANDA_JOINTS),
     "all types": lambda: restless(random_urdf(3, movable=6, types=MANY_TYPES), 1),
