@@ -31,7 +31,7 @@ BOUND = 1e-9
 TREES = 200
 STATES = 10
 PART = range(0, TREES, 20)
-COMPILED = ("cart_pendulum", "pendulum", "scara")
+COMPILED = ("cart_pendulum", "scara")
 ALL = {
     "mass_matrix",
     "projected",

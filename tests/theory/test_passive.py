@@ -82,7 +82,7 @@ def undone(robot: Robot, seed: int) -> float:
     return worst
 
 
-@pytest.mark.parametrize("name", wide(REAL, REAL[::6].__contains__))
+@pytest.mark.parametrize("name", wide(REAL, REAL[5::8].__contains__))
 def test_forward_undoes_inverse(name: str) -> None:
     """On real robots, with every part at every joint."""
     robot = interpreted_robot(restless(path_of(name), 3))
@@ -113,7 +113,7 @@ def test_all_formulations_agree_and_certificates_hold(compiled: bool) -> None:
     robots = [restless(URDF / "scara.urdf", 1), many]
     if not compiled:
         robots = [interpreted_robot(robot, certifying=True) for robot in robots]
-    for robot in (*robots, robots[0].without_passive):
+    for robot in robots:
         found = survey(robot, states=5)
         assert len(found["residuals"]) == 14
         assert found["worst"] < 1e-11
