@@ -149,7 +149,7 @@ def answer(part: PassivePart | None, query: str, method: str) -> np.ndarray:
     signature = robot.signature(row, method)
     rng = np.random.default_rng(0)
     inputs = [rng.uniform(0.1, 1.0, operand.size) for operand in signature.inputs]
-    found = trace(kernel_tree(robot.tree, row.bodies), signature, shared=False).function(*inputs)
+    found = trace(kernel_tree(robot.tree, row.bodies), signature).function(*inputs)
     return np.concatenate([np.array(x).ravel() for x in (found if isinstance(found, tuple | list) else (found,))])
 
 
