@@ -15,6 +15,7 @@ from dyn_service.model.building import tree_of
 from dyn_service.model.description import Description, RootType, rooted, without_passive
 from dyn_service.model.mimic import unled
 from dyn_service.parsing.urdf.reader import read
+from tests.conftest import URDF
 
 
 def restless(
@@ -48,3 +49,10 @@ def restless(
             made = replace(made, stiffness=float(stiffness))
         joints.append(made)
     return Robot(rooted(replace(described, joints=tuple(joints)), root))
+
+
+def small() -> Robot:
+    """The pendulum on a cart, with every part at both joints, for tests of every row and option: tests of several
+    folders share its kernels. One joint slides, one turns.
+    """
+    return restless(URDF / "cart_pendulum.urdf", 1)

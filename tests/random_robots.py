@@ -14,6 +14,8 @@ import numpy as np
 TYPES = ("revolute", "revolute", "continuous", "prismatic")
 MANY_TYPES = ("revolute", "continuous", "prismatic", "planar", "spherical", "floating", "screw")
 """Those with several ways to move too."""
+EVERY_TYPE = 720
+"""The seed of a small robot of 7 movable joints with one of each of these types."""
 
 
 def random_urdf(

@@ -15,6 +15,7 @@ from dyn_service.model import conventions
 from dyn_service.service.client.flows import RemoteDescribed
 from tests.conftest import URDF
 from tests.random_robots import MANY_TYPES, random_urdf
+from tests.terms.interpreting import interpreting
 
 ROBOTS = {
     **{
@@ -29,7 +30,7 @@ ROBOTS = {
 def pair(request: pytest.FixtureRequest) -> tuple[Robot, RemoteDescribed]:
     """A robot, and a client's view of it from its description as JSON."""
     source, root = ROBOTS[request.param]
-    robot = Robot.from_urdf(source, root=root)  # type: ignore[arg-type]
+    robot = interpreting(source, root=root)  # type: ignore[arg-type]
     told = json.loads(json.dumps(robot.description.to_dict()))
     return robot, RemoteDescribed(msgspec.convert(told, RobotDescription))
 

@@ -17,6 +17,7 @@ from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Pa
 from dyn_service.engine.calls import MOST_COMBINATIONS, MOST_VIEWS
 from tests.conftest import URDF
 from tests.counting import calls_of
+from tests.passive import small
 from tests.phrases import naming
 
 
@@ -165,23 +166,12 @@ def test_neutral_returns_a_new_array(fresh: Robot) -> None:
 
 # Combinations of options.
 
-LOAD = Overlay(Payload("hand", 0.5, (0.0, 0.01, 0.02)))
-ARM = """<robot name="arm">
-  <link name="base"/>
-  <link name="upper"><inertial><mass value="2"/><inertia ixx=".1" iyy=".2" izz=".2" ixy="0" ixz="0"
-    iyz="0"/></inertial></link>
-  <link name="hand"><inertial><origin xyz="0 0 .1"/><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0"
-    iyz="0"/></inertial></link>
-  <joint name="one" type="revolute"><parent link="base"/><child link="upper"/><axis xyz="0 1 0"/>
-    <limit effort="1" velocity="1"/><dynamics damping="0.3" friction="0.1"/></joint>
-  <joint name="two" type="prismatic"><parent link="upper"/><child link="hand"/><origin xyz="0 0 .3" rpy=".2 0 0"/>
-    <axis xyz="0 0 1"/><limit effort="1" velocity="1"/><dynamics damping="0.2"/></joint>
-</robot>"""
+LOAD = Overlay(Payload("pendulum", 0.5, (0.0, 0.01, 0.02)))
 
 
 @pytest.fixture(scope="module")
 def arm() -> Robot:
-    return Robot.from_text(ARM)
+    return small()
 
 
 PAIRS = {"inverse_dynamics", "forward_dynamics", "constraint_forces", "operational_space", "newton_euler_blocks"}
@@ -194,13 +184,13 @@ def options_of(row: Query) -> dict[str, Any]:
     for name in row.others:
         option, spec = row.options.get(name), row.inputs.get(name)
         if option is not None and option.type == "names":
-            values[name] = ["hand"] if row.selected == "nl" or name == "links" else ["two"]
+            values[name] = ["pendulum"] if row.selected == "nl" or name == "links" else ["hinge"]
         elif option is not None:
             values[name] = option.choices[-1] if option.choices else not option.default
         elif spec is not None and spec.kind == "gravity":
             values[name] = np.array([0.1, 0.2, -1.6])
         elif spec is not None and spec.kind == "wrenches":
-            values[name] = [Wrench("hand", force=(1.0, 2.0, 3.0), point=(0.0, 0.1, 0.0))]
+            values[name] = [Wrench("pendulum", force=(1.0, 2.0, 3.0), point=(0.0, 0.1, 0.0))]
         elif spec is not None and spec.kind == "overlay":
             values[name] = LOAD
     return values
@@ -217,7 +207,7 @@ def test_combinations_of_options(arm: Robot, row: Query, monkeypatch: pytest.Mon
     """Each option alone, and in pairs: after two calls nothing is evaluated any more, and the bits are the same."""
     ask, rng, options = getattr(arm, row.name), np.random.default_rng(0), options_of(row)
     sizes = {name: row.inputs[name] for name in row.required}
-    given = {n: "hand" if s.kind == "link" else rng.normal(size=s.dims(arm.sizes)) for n, s in sizes.items()}
+    given = {n: "pendulum" if s.kind == "link" else rng.normal(size=s.dims(arm.sizes)) for n, s in sizes.items()}
     evaluated: list[str] = []
     evaluate = Robot._evaluate
 
@@ -247,18 +237,18 @@ def test_options_equal_to_a_bound_one_are_checked(arm: Robot) -> None:
         for invalid in (0, 1, np.False_, None):
             with pytest.raises(InvalidArgumentError, match="passive must be true or false"):
                 arm.inverse_dynamics(q, q, q, passive=invalid)  # type: ignore[arg-type]
-        arm.constraint_forces(q, q, q, joints=["one", "two"])
+        arm.constraint_forces(q, q, q, joints=["cart_slide", "hinge"])
         with pytest.raises(InvalidArgumentError, match="joints must be"):
-            arm.constraint_forces(q, q, q, joints="one")
+            arm.constraint_forces(q, q, q, joints="cart_slide")
         with pytest.raises(NotFoundError, match="no joint 'three'"):
-            arm.constraint_forces(q, q, q, joints=["one", "three"])
+            arm.constraint_forces(q, q, q, joints=["cart_slide", "three"])
 
 
 def test_new_selections_do_not_fill_the_memory(arm: Robot) -> None:
     q = np.ones(2)
     whole = arm.constraint_forces(q, q, q)
     for k in range(2 * MOST_COMBINATIONS):
-        names = ["one", "two"] * (k % 70) + ["two"]
+        names = ["cart_slide", "hinge"] * (k % 70) + ["hinge"]
         found = arm.constraint_forces(q, q, q, joints=names)
         assert found.joints == tuple(names)
         assert (found.wrench[-1] == whole.wrench[1]).all()
@@ -280,10 +270,24 @@ FORMS_OF_VECTORS: list[Any] = [
 ]
 VALUES: dict[str, list[Any]] = {
     "flag": [True, False, 0, 1, None, np.True_],
-    "names": [["one"], ("two", "one"), None, ["no"], "one", [1], ["hand"]],
+    "names": [["cart_slide"], ("hinge", "cart_slide"), None, ["no"], "cart_slide", [1], ["pendulum"]],
     "gravity": [np.array([0.0, 0.0, -1.0]), (0.0, 0.0, -2.0), [0, 1, 0], np.zeros((3, 3)), np.zeros(2), "g", None],
-    "wrenches": [[], None, Wrench("hand", force=(1, 2, 3)), [Wrench("no")], "w", [Wrench("hand", np.ones((2, 3)))]],
-    "overlay": [LOAD, Overlay(gravity=(0, 0, -1.0)), Overlay(locked=["one"]), Overlay(Payload("hand", True)), None, {}],
+    "wrenches": [
+        [],
+        None,
+        Wrench("pendulum", force=(1, 2, 3)),
+        [Wrench("no")],
+        "w",
+        [Wrench("pendulum", np.ones((2, 3)))],
+    ],
+    "overlay": [
+        LOAD,
+        Overlay(gravity=(0, 0, -1.0)),
+        Overlay(locked=["cart_slide"]),
+        Overlay(Payload("pendulum", True)),
+        None,
+        {},
+    ],
     "directions": [["x", "rz"], ("z",), None, ["no"], np.ones(6), [0.1] * 6],
     "plain": [np.array([0.1, 0.2, 0.3]), [0.1, 0.2, 0.3], None, np.zeros(1)],
 }
@@ -293,7 +297,7 @@ VALUES: dict[str, list[Any]] = {
 def test_random_arguments(arm: Robot, row: Query) -> None:
     """Valid or not, several calls return or raise the same as the evaluation, to the last bit and word."""
     rng, draw = np.random.default_rng(0), random.Random(0)
-    robots = [arm, arm.overlaid(LOAD), arm.overlaid(Overlay(locked=["one"]))]
+    robots = [arm, arm.overlaid(LOAD), arm.overlaid(Overlay(locked=["cart_slide"]))]
     for _ in range(150):
         robot, lead = draw.choice(robots), draw.choice([(), (), (2,)])
         given: dict[str, Any] = {}
@@ -302,7 +306,7 @@ def test_random_arguments(arm: Robot, row: Query) -> None:
             vector = rng.uniform(-0.5, 0.5, (*lead, *spec.dims(arm.sizes)))
             if draw.random() < 0.5 and spec.kind in ("velocity", "acceleration"):
                 vector[..., 0] = 0.0  # the locked joint
-            given[name] = "hand" if spec.kind == "link" else draw.choice(FORMS_OF_VECTORS)(vector)
+            given[name] = "pendulum" if spec.kind == "link" else draw.choice(FORMS_OF_VECTORS)(vector)
             if spec.scalar and draw.random() < 0.7:
                 given[name] = draw.choice([0.5, np.float64(0.1), 2, np.array(0.3)])
         chosen = {}
@@ -337,11 +341,11 @@ def outcome(row: Query, call: Any, *given: Any, **named: Any) -> Any:
 
 
 def test_an_overlay_does_not_change_with_the_arrays_it_was_made_from(arm: Robot) -> None:
-    q, com, links = np.ones(2), np.array([0.0, 0.0, 0.3]), {"upper": Inertial(mass=3.0)}
-    overlay = Overlay([Payload("hand", 1.0, com)], links)
+    q, com, links = np.ones(2), np.array([0.0, 0.0, 0.3]), {"cart": Inertial(mass=3.0)}
+    overlay = Overlay([Payload("pendulum", 1.0, com)], links)
     before = [arm.inverse_dynamics(q, q, q, overlay=overlay).tobytes() for _ in range(3)]
     com[:] = 5.0
-    links["hand"] = Inertial(mass=9.0)
+    links["pendulum"] = Inertial(mass=9.0)
     assert arm.inverse_dynamics(q, q, q, overlay=overlay).tobytes() == before[0]
     assert len({*before}) == 1
     with pytest.raises(ValueError, match="read-only"):
@@ -354,13 +358,16 @@ def test_an_overlay_does_not_change_with_the_arrays_it_was_made_from(arm: Robot)
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (Overlay(Payload("hand", 1.0)), Overlay(Payload("upper", 1.0))),
-        (Overlay(Payload("hand", 1.0)), Overlay(Payload("hand", 1.0 + 1e-15))),
-        (Overlay(Payload("hand", 1.0, (0.0, 0.1, 0.0))), Overlay(Payload("hand", 1.0, (0.1, 0.0, 0.0)))),
-        (Overlay(links={"hand": Inertial(mass=2.0)}), Overlay(links={"upper": Inertial(mass=2.0)})),
-        (Overlay(joints={"one": JointNumbers(damping=1.0)}), Overlay(joints={"one": JointNumbers(friction=1.0)})),
+        (Overlay(Payload("pendulum", 1.0)), Overlay(Payload("cart", 1.0))),
+        (Overlay(Payload("pendulum", 1.0)), Overlay(Payload("pendulum", 1.0 + 1e-15))),
+        (Overlay(Payload("pendulum", 1.0, (0.0, 0.1, 0.0))), Overlay(Payload("pendulum", 1.0, (0.1, 0.0, 0.0)))),
+        (Overlay(links={"pendulum": Inertial(mass=2.0)}), Overlay(links={"cart": Inertial(mass=2.0)})),
+        (
+            Overlay(joints={"cart_slide": JointNumbers(damping=1.0)}),
+            Overlay(joints={"cart_slide": JointNumbers(friction=1.0)}),
+        ),
         (Overlay(gravity=(0.0, 0.0, -1.0)), Overlay(gravity=(0.0, 0.0, -2.0))),
-        (Overlay(locked=["one"]), Overlay(locked=["two"])),
+        (Overlay(locked=["cart_slide"]), Overlay(locked=["hinge"])),
     ],
     ids=range(7),
 )
@@ -378,16 +385,16 @@ def test_overlays_are_told_apart_by_content(arm: Robot, first: Overlay, second: 
 def test_an_overlay_with_a_content_like_a_valid_one_is_checked(arm: Robot) -> None:
     q = np.ones(2)
     for _ in range(3):
-        arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("hand", 1.0)))
-        arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("hand", np.ones(()))))
+        arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("pendulum", 1.0)))
+        arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("pendulum", np.ones(()))))
         for mass in (True, np.ma.masked_array(np.ones(1), [True]), "1.0", None):
             with pytest.raises(InvalidArgumentError, match="mass"):
-                arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("hand", mass)))  # type: ignore[arg-type]
+                arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("pendulum", mass)))  # type: ignore[arg-type]
 
 
 def test_an_overlay_that_contradicts_an_argument_is_refused_on_every_call(arm: Robot) -> None:
     q = np.ones(2)
-    heavy, damped = Overlay(gravity=(0.0, 0.0, -1.0)), Overlay(joints={"one": JointNumbers(damping=1.0)})
+    heavy, damped = Overlay(gravity=(0.0, 0.0, -1.0)), Overlay(joints={"cart_slide": JointNumbers(damping=1.0)})
     for _ in range(3):
         arm.inverse_dynamics(q, q, q, overlay=heavy)
         arm.inverse_dynamics(q, q, q, overlay=damped)
@@ -400,7 +407,7 @@ def test_an_overlay_that_contradicts_an_argument_is_refused_on_every_call(arm: R
 
 @pytest.mark.parametrize("form", [np.array, list, lambda x: np.array([x, x])], ids=["array", "list", "batch"])
 def test_motions_of_locked_joints_are_refused_on_every_call(arm: Robot, form: Any) -> None:
-    q, still, overlay = [0.3, 0.2], [0.0, 1.0], Overlay(locked=["one"])
+    q, still, overlay = [0.3, 0.2], [0.0, 1.0], Overlay(locked=["cart_slide"])
     view = arm.overlaid(overlay)
     for _ in range(3):
         expected = view.inverse_dynamics(form(q), form(still), form(still))
@@ -408,10 +415,10 @@ def test_motions_of_locked_joints_are_refused_on_every_call(arm: Robot, form: An
         assert given.tobytes() == expected.tobytes()
         for moving in ([1e-300, 0.0], [np.nan, 0.0]):
             for v, a in ((moving, still), (still, moving)):
-                with pytest.raises(InvalidArgumentError, match="joint 'one', which is locked"):
+                with pytest.raises(InvalidArgumentError, match="joint 'cart_slide', which is locked"):
                     view.inverse_dynamics(form(q), form(v), form(a))
         last = np.array([[0.0, 0.0], [0.0, 1.0], [5.0, 0.0]])
-        with pytest.raises(InvalidArgumentError, match="joint 'one', which is locked"):
+        with pytest.raises(InvalidArgumentError, match="joint 'cart_slide', which is locked"):
             view.inverse_dynamics(q, last, still)
 
 
@@ -419,8 +426,8 @@ def test_robots_of_overlays_are_bounded(arm: Robot) -> None:
     """In number; an overlay of thousands of robots is not kept."""
     q = np.ones(2)
     for k in range(MOST_VIEWS + 5):
-        arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("hand", 1.0 + k)))
-    many = Overlay(Payload("hand", np.arange(1.0, 5000.0)))
+        arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("pendulum", 1.0 + k)))
+    many = Overlay(Payload("pendulum", np.arange(1.0, 5000.0)))
     arm.inverse_dynamics(q, q, q, overlay=many)
     assert 0 < len(arm._views.by_id) <= MOST_VIEWS
     assert arm._views.find(many) is None

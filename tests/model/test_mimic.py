@@ -29,6 +29,7 @@ from tests.mimics import drawn, pair
 from tests.passive import restless
 from tests.phrases import unnamed
 from tests.random_robots import MANY_TYPES, random_urdf
+from tests.terms.interpreting import interpreted_robot
 
 BODY = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
 
@@ -287,7 +288,7 @@ def test_a_followers_spring_damper_and_rotor_by_value(overlaid: bool) -> None:
 
 
 def test_payloads_and_bare_trees_keep_the_relations() -> None:
-    robot = Robot.from_urdf(URDF / "panda.urdf", joints=URDF.parent / "config" / "panda_joints.yaml")
+    robot = interpreted_robot(Robot.from_urdf(URDF / "panda.urdf", joints=URDF.parent / "config" / "panda_joints.yaml"))
     assert robot.without_passive.joint_names == robot.joint_names
     payload = Payload("panda_rightfinger", mass=0.3)
     loaded = robot.with_payload(payload)

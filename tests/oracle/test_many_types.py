@@ -26,7 +26,7 @@ from tests.terms.interpreting import interpreted_robot, interpreting
 from tests.wide import one_in, wide
 
 TREES = 100
-COMPILED = (0, 72)
+COMPILED = (72,)
 STATES = 10
 
 WALKING = (
@@ -101,9 +101,9 @@ def many_types_urdf(seed: int) -> str:
     return random_urdf(seed, movable=1 + seed % 7, types=MANY_TYPES)
 
 
-@pytest.mark.parametrize("seed", wide(range(0, TREES, 2), one_in(12)))
+@pytest.mark.parametrize("seed", wide(range(0, TREES, 2), one_in(24)))
 def test_random_trees(seed: int) -> None:
-    """Some are compiled, the others interpreted; `python -m tests.oracle` compiles all hundred."""
+    """One is compiled, the others interpreted; `python -m tests.oracle` compiles all hundred."""
     make = Robot.from_urdf if seed in COMPILED else interpreting
     robot = make(many_types_urdf(seed))
     assert_agrees(robot, ManyTypes(robot.tree), seed)
@@ -112,7 +112,7 @@ def test_random_trees(seed: int) -> None:
 FLYING = [*((name, "floating") for name in WALKING), (WALKING[0], "planar")]
 
 
-@pytest.mark.parametrize(("name", "root"), wide(FLYING, FLYING[2::3].__contains__))
+@pytest.mark.parametrize(("name", "root"), wide(FLYING, FLYING[2:3].__contains__))
 def test_walking_robots(name: str, root: str) -> None:
     robot = interpreting(path_of(name), root=root, mimic=False).without_passive
     assert robot.joint_names[0] == "root_joint"

@@ -7,6 +7,7 @@ for here.
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import mujoco
@@ -27,7 +28,7 @@ from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relat
 from tests.passive import restless
 from tests.random_robots import MANY_TYPES, random_urdf
 from tests.terms.interpreting import interpreted_robot
-from tests.wide import one_in, wide
+from tests.wide import wide
 
 STATES = 10
 
@@ -41,6 +42,9 @@ OWN = (
     "tiago_pro_description/robots/tiago_pro.urdf",
 )
 """Robots whose files have joints that follow others."""
+
+KEPT = ((OWN[0], "fixed"), (OWN[1], "floating"), (OWN[3], "fixed"))
+"""Small ones, and Romeo, of whose fingers some have no inertia."""
 
 DRAWN = sorted(set(FIRST) - set(OWN))
 """The first of each other family: relations are drawn for its joints."""
@@ -105,15 +109,14 @@ def of_file(name: str, tied: Pair, root: RootType) -> Model:
     return Model(tied, built)
 
 
-@pytest.mark.parametrize("root", ["fixed", "floating"])
-@pytest.mark.parametrize("name", wide(OWN, OWN[::3].__contains__))
+@pytest.mark.parametrize(("name", "root"), wide(product(OWN, ("fixed", "floating")), KEPT.__contains__))
 def test_robots_that_mimic(name: str, root: RootType) -> None:
     tied = pair(read(path_of(name)), root)
     assert tied.led.nv < tied.free.nv
     assert_agrees(tied, of_file(name, tied, root), 1)
 
 
-@pytest.mark.parametrize("name", wide(DRAWN, DRAWN[::3].__contains__))
+@pytest.mark.parametrize("name", wide(DRAWN, DRAWN[3::9].__contains__))
 def test_drawn_relations(name: str) -> None:
     root: RootType = "floating" if DRAWN.index(name) % 2 else "fixed"
     tied = pair(drawn(read(path_of(name)), DRAWN.index(name)), root)
@@ -127,7 +130,7 @@ def test_on_enough_robots() -> None:
     assert len(OWN) + len(DRAWN) >= 20
 
 
-@pytest.mark.parametrize("seed", wide(range(20), one_in(3)))
+@pytest.mark.parametrize("seed", wide(range(20), {0, 3, 15, 18}.__contains__))
 def test_trees_with_joints_of_every_type(seed: int) -> None:
     """Balls and joints of six ways among those that lead and follow."""
     text = random_urdf(seed + 100, movable=8, types=MANY_TYPES)
@@ -149,7 +152,7 @@ LEADERS_FIRST = [name for name in OWN if name.split("_")[0] in ("baxter", "panda
 """Pinocchio takes no follower that stands before its leader."""
 
 
-@pytest.mark.parametrize("name", LEADERS_FIRST)
+@pytest.mark.parametrize("name", wide(LEADERS_FIRST, LEADERS_FIRST[:2].__contains__))
 def test_pinocchios_own_mimic_joints(name: str) -> None:
     robot = interpreted_robot(Robot.from_urdf(path_of(name)))
     model = pin.buildModelFromXML(path_of(name).read_text(), True)
@@ -181,7 +184,7 @@ MUJOCO = (URDF / "panda.urdf", *(path_of(name) for name in OWN if "romeo" not in
 """All but Romeo, of whose fingers some have no inertia, which MuJoCo refuses."""
 
 
-@pytest.mark.parametrize("path", wide(MUJOCO, MUJOCO[:3].__contains__), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", wide(MUJOCO, {MUJOCO[0], MUJOCO[2]}.__contains__), ids=lambda path: path.stem)
 def test_mujoco_with_damping_armature_and_springs(path: Path) -> None:
     """MuJoCo's model of all joints with what they do by themselves, tied by S."""
     led = restless(read(path), 4, ("damping", "armature", "springs"))

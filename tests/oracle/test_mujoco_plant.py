@@ -19,6 +19,7 @@ from dyn_service.model.description import RootType
 from tests.conftest import URDF
 from tests.control.test_plant_truth import driven
 from tests.phrases import naming
+from tests.terms.interpreting import interpreted_robot, interpreting
 
 OTHERWISE = {
     "gravity": [1.0, 0.0, -5.0],
@@ -114,7 +115,7 @@ def test_a_planar_joint_is_two_slides_and_a_hinge(root: RootType) -> None:
     fourth order, for velocities are taken in axes that turn or do not.
     """
     rooted = PUCK.replace("TILT", "").replace('<link name="base"/>', "")
-    robot = Robot.from_urdf(PUCK.replace("TILT", TILT) if root == "fixed" else rooted, root=root)
+    robot = interpreting(PUCK.replace("TILT", TILT) if root == "fixed" else rooted, root=root)
     rng = np.random.default_rng(5)
     q, (v, tau) = robot.random_configuration(seed=5), rng.normal(size=(2, robot.nv)) * [[0.5], [0.02]]
     both = engines(robot)
@@ -247,10 +248,10 @@ def test_an_overlay_in_the_words_of_a_file_is_the_overlaid_robot(joint: str) -> 
     text = (URDF / "panda.urdf").read_text()
     text = text.replace('multiplier="1" offset="0"', 'multiplier="1" offset="0.003"')
     assert 'offset="0.003"' in text
-    panda = Robot.from_urdf(text)
+    panda = interpreted_robot(Robot.from_urdf(text))
     overlay = {"joints": {joint: {"stiffness": 30.0, "rest": 0.01, "damping": 2.0}}}
     real = real_robot(panda, PlantParameters(robot="-", overlay=overlay))
-    again = Robot(real.as_described)
+    again = interpreted_robot(Robot(real.as_described))
     q, v = panda.random_configuration(seed=4), np.linspace(-0.5, 0.5, 8)
     one, two = (robot.inverse_dynamics(q, v, np.zeros(8)) for robot in (real, again))
     np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-12)  # roundings

@@ -24,10 +24,10 @@ from tests.wide import one_in, wide
 
 TREES = 200
 STATES = 100
-COMPILED_TREES = 200
-"""One tree in so many is compiled; of our robots those that the suite compiles anyway."""
+COMPILED_TREE = 160
+"""The tree that is compiled, a small one; of our robots those are that the suite compiles anyway."""
 
-COMPILED_ROBOTS = ("a1_description/urdf/a1.urdf", "panda_description/urdf/panda.urdf", "z1_description/urdf/z1.urdf")
+COMPILED_ROBOTS = ("a1_description/urdf/a1.urdf", "z1_description/urdf/z1.urdf")
 OF_OURS = ("double_pendulum", "scara", "panda")
 """Compiled here; the rest are by `python -m tests.oracle`, and the large ones take the longest of all."""
 
@@ -110,7 +110,7 @@ def assert_agrees(xml: str, make: Maker, seed: int = 0) -> None:
 
 @pytest.mark.parametrize("seed", wide(range(TREES), one_in(40)))
 def test_random_tree(seed: int) -> None:
-    assert_agrees(random_urdf(seed), interpreting if seed % COMPILED_TREES else Robot.from_urdf, seed)
+    assert_agrees(random_urdf(seed), Robot.from_urdf if seed == COMPILED_TREE else interpreting, seed)
 
 
 FREE = partial(Robot.from_urdf, mimic=False)

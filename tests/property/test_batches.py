@@ -12,6 +12,7 @@ from dyn_service.api.arguments import mapped
 from dyn_service.api.queries import QUERIES, JointNumbers, Overlay, Payload, Wrench
 from dyn_service.engine.robot import Robot
 from tests.conftest import URDF
+from tests.passive import small
 from tests.random_robots import random_urdf
 from tests.wide import wide
 
@@ -21,16 +22,20 @@ WAYS = ("wrenches", "overlay")
 SAID_ONCE = ("directions",)
 """Inputs that are the same for a whole batch."""
 
-ALWAYS = ("scara", "pendulum", "random")
-"""Each has kernels of its own to compile, and lanes know nothing of joints."""
+ALWAYS = ("small", "pendulum")
+"""Each has kernels of its own to compile, and lanes know nothing of joints. Other tests compile most of these too."""
+
+NAMES = (*ALWAYS, "scara", "random", "panda")
 
 COUNT = 37
 """Not a multiple of any vector width, so the last block is a short one."""
 
 
-@pytest.fixture(scope="module", params=wide(["scara", "pendulum", "random", "panda"], ALWAYS.__contains__))
+@pytest.fixture(scope="module", params=wide(NAMES, ALWAYS.__contains__))
 def robot(request: pytest.FixtureRequest) -> Robot:
     """Each joint by itself, so that every row has an answer; those that follow others are in theory/test_mimic.py."""
+    if request.param == "small":
+        return small()
     source = random_urdf(1003, movable=4) if request.param == "random" else URDF / f"{request.param}.urdf"
     return Robot.from_urdf(source, mimic=False)
 
@@ -82,7 +87,15 @@ FREE = [(query, "") for query, row in QUERIES.items() if not row.constant]
 MORE = [(query, way) for query, row in QUERIES.items() for way in WAYS if way in row.inputs]
 
 
-@pytest.mark.parametrize(("query", "way"), FREE + wide(MORE, MORE[::2].__contains__))
+CASES = [(name, *case) for name in NAMES for case in FREE + MORE]
+
+
+def in_the_suite(case: tuple[str, str, str]) -> bool:
+    """Of the ways with kernels of their own every other one, of one robot."""
+    return case[0] in ALWAYS and (case[1:] in FREE or (case[0] == ALWAYS[0] and case[1:] in MORE[::2]))
+
+
+@pytest.mark.parametrize(("robot", "query", "way"), wide(CASES, in_the_suite), indirect=["robot"])
 def test_alone_and_in_batches(robot: Robot, query: str, way: str) -> None:
     inputs = inputs_of(robot, query, np.random.default_rng(1))
     for other in {*WAYS} - {way}:

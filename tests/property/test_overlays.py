@@ -16,10 +16,10 @@ from tests.random_robots import MANY_TYPES, random_urdf
 from tests.terms.interpreting import interpreted_robot
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=7)
 @given(seed=st.integers(0, 10**6), root=st.sampled_from(["fixed", "floating", "planar"]), follow=st.booleans())
 def test_random_robots(seed: int, root: RootType, follow: bool) -> None:
-    described = read(random_urdf(seed, movable=2 + seed % 6, types=MANY_TYPES))
+    described = read(random_urdf(seed, movable=2 + seed % 5, types=MANY_TYPES))
     described = led(described, seed, 0.5) if follow else described
     robot = interpreted_robot(Robot(rooted(described, root)))
     edit = drawn(robot, seed)
@@ -37,10 +37,10 @@ def test_random_robots(seed: int, root: RootType, follow: bool) -> None:
             assert np.abs(M @ (found - a)).max() < 1e-9 * max(np.abs(tau).max(), np.abs(M).max())
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=7)
 @given(seed=st.integers(0, 10**6), follow=st.booleans())
 def test_random_locks(seed: int, follow: bool) -> None:
-    described = read(random_urdf(seed, movable=3 + seed % 6, types=MANY_TYPES))
+    described = read(random_urdf(seed, movable=3 + seed % 5, types=MANY_TYPES))
     robot = interpreted_robot(Robot(led(described, seed, 0.5) if follow else described))
     names = robot.joint_names
     locked = [name for k, name in enumerate(names) if (seed >> k) & 1] or [names[0]]

@@ -10,19 +10,16 @@ import pytest
 from dyn_service import Client, Robot, Server
 from dyn_service.api.queries import QUERIES, Payload, Wrench
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.model.description import RootType
 from dyn_service.parsing.quantities import rotation_of_rpy
 from dyn_service.sensors import Sensors
 from tests.conftest import URDF
 from tests.passive import restless
 from tests.phrases import naming
+from tests.terms.interpreting import interpreted_robot, interpreting
 
 XYZ, RPY = (0.03, -0.2, 0.11), (0.4, -1.1, 2.3)
 R_JS = rotation_of_rpy(np.array(RPY))
-
-
-@pytest.fixture(scope="module")
-def panda() -> Robot:
-    return Robot.from_urdf(URDF / "panda.urdf")
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +35,8 @@ def motion(robot: Robot, seed: int = 0, lead: tuple[int, ...] = ()) -> tuple[np.
 
 @pytest.mark.parametrize("root", ["fixed", "floating"])
 @pytest.mark.parametrize("name", ["panda", "ur5e", "scara"])
-def test_at_rest_a_sensor_reads_the_weight_of_what_hangs_on_it(name: str, root: str) -> None:
-    robot = Robot.from_urdf(URDF / f"{name}.urdf", root=root)  # type: ignore[arg-type]
+def test_at_rest_a_sensor_reads_the_weight_of_what_hangs_on_it(name: str, root: RootType) -> None:
+    robot = interpreting(URDF / f"{name}.urdf", root=root)
     q, still = robot.random_configuration(seed=2), np.zeros(robot.nv)
     poses, behind = robot.link_poses(q), robot.system_momentum(q, still, frame="world")
     weight = np.array([0.0, 0.0, -9.81])
@@ -83,7 +80,7 @@ def test_a_sensors_place_and_axes(panda: Robot) -> None:
 
 def test_at_the_joint_it_is_the_joints_load() -> None:
     """With wrenches, and joints that do something by themselves: the sensor carries what passes, whatever makes it."""
-    robot = restless(URDF / "panda.urdf", 1)
+    robot = interpreted_robot(restless(URDF / "panda.urdf", 1))
     q, v, tau = motion(robot)
     push = [
         Wrench("panda_hand", (1.0, 2.0, 3.0), (4.0, -5.0, 6.0), (0.1, 0.0, 0.2)),

@@ -14,9 +14,10 @@ from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting
 from tests.theory.test_newton_euler import GRAVITY, same
 from tests.trees import columns, dofs, motions
+from tests.wide import wide
 
 
-@pytest.fixture(scope="module", params=range(6))
+@pytest.fixture(scope="module", params=wide(range(6), {1, 2, 5}.__contains__))
 def state(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, np.ndarray, np.ndarray]:
     robot = interpreting(random_urdf(60 + request.param))
     q, v, tau = np.random.default_rng(request.param).normal(size=(3, robot.nv))
@@ -253,13 +254,13 @@ class TestMotion:
 
     def test_energy_stays_bounded_where_rk4_drifts(self, pendulum: Robot) -> None:
         """Coarse steps, so that some thousand show what a million of fine ones do."""
-        start = np.array([0.6, 0.9]), np.zeros(2)
+        start = np.array([0.45, 0.6]), np.zeros(2)
 
         def drift(integrator: str) -> np.ndarray:
-            motion = simulate(pendulum, *start, dt=0.02, steps=6000, integrator=integrator, every=10)
+            motion = simulate(pendulum, *start, dt=0.02, steps=2000, integrator=integrator, every=10)
             energy = pendulum.energy(motion.q, motion.v).total
             return np.abs(energy - energy[0])
 
         symplectic, rk4 = drift("implicit_midpoint"), drift("rk4")
-        assert symplectic[-150:].max() < 1.5 * symplectic[:150].max()  # bounded: no larger late than early
-        assert rk4[-150:].max() > 3.0 * rk4[:150].max()  # drifting, in proportion to time
+        assert symplectic[-50:].max() < 1.5 * symplectic[:50].max()  # bounded: no larger late than early
+        assert rk4[-50:].max() > 3.0 * rk4[:50].max()  # drifting, in proportion to time

@@ -20,6 +20,7 @@ from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting
 from tests.theory.test_newton_euler import GRAVITY, same, star
 from tests.trees import columns
+from tests.wide import wide
 
 OF_DOCUMENT = np.kron(np.eye(2), [[1, 0, 0], [0, 0, 1], [0, -1, 0]])
 """Six-vectors in our world axes into the document's: its x, y, z are our x, z, -y in the files of its examples."""
@@ -28,7 +29,7 @@ PRODUCTS = 1e-11
 """Relative to the largest entry: beta's products lose what joints give way to, some hundred times what is left."""
 
 
-@pytest.fixture(scope="module", params=range(6))
+@pytest.fixture(scope="module", params=wide(range(6), {1, 2, 5}.__contains__))
 def state(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, np.ndarray, WorldEquations]:
     robot = interpreting(random_urdf(500 + request.param, movable=6, bushy=0.6))
     q, v = np.random.default_rng(request.param).normal(size=(2, robot.nv))
@@ -215,7 +216,7 @@ class TestBlocks:
 
     @pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
     def test_18c_in_three_steps_on_our_robots(self, path: object) -> None:
-        robot = Robot.from_urdf(path)
+        robot = interpreting(path)
         q = np.random.default_rng(0).normal(size=robot.nv)
         same(robot.mass_matrix_steps(q).mass_matrix, robot.mass_matrix(q))
 

@@ -11,6 +11,7 @@ from dyn_service.formulations.bodies import virtual_power
 from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting
 from tests.theory.test_newton_euler import GRAVITY, same
+from tests.wide import wide
 
 
 def rate(function: object, h: float = 1e-4) -> np.ndarray:
@@ -18,7 +19,7 @@ def rate(function: object, h: float = 1e-4) -> np.ndarray:
     return (8 * (function(h) - function(-h)) - (function(2 * h) - function(-2 * h))) / (12 * h)
 
 
-@pytest.fixture(scope="module", params=range(6))
+@pytest.fixture(scope="module", params=wide(range(6), {1, 4}.__contains__))
 def state(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """A random branched robot with prismatic and fixed joints; q, v, a, tau."""
     robot = interpreting(random_urdf(80 + request.param))

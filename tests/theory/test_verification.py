@@ -239,7 +239,7 @@ LIGHT = """<robot name="light"><link name="base"/>
 
 @pytest.fixture(scope="module", params=["scara", "light"])
 def sized(request: pytest.FixtureRequest) -> Robot:
-    return Robot.from_urdf(LIGHT if request.param == "light" else URDF / "scara.urdf")
+    return interpreting(LIGHT) if request.param == "light" else Robot.from_urdf(URDF / "scara.urdf")
 
 
 @pytest.mark.parametrize("largest", ["efforts", "bias", "unit"])
@@ -382,7 +382,7 @@ def test_rest_without_load_is_no_disagreement() -> None:
 
 
 def test_massless_mover_leaves_out_what_has_no_answer() -> None:
-    robot = Robot.from_urdf(
+    robot = interpreting(
         '<robot name="r"><link name="a"/><link name="b"/>'
         '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
     )
@@ -398,7 +398,7 @@ def test_a_state_without_an_answer_is_said() -> None:
         for i, (name, axis) in enumerate({"roll": "0 0 1", "pitch": "0 1 0", "turn": "0 0 1"}.items())
     )
     hand = f'<link name="3"><inertial><mass value="1"/>{inertia}</inertial></link>'
-    robot = Robot.from_urdf(f'<robot name="r"><link name="0"/><link name="1"/><link name="2"/>{hand}{joints}</robot>')
+    robot = interpreting(f'<robot name="r"><link name="0"/><link name="1"/><link name="2"/>{hand}{joints}</robot>')
     bent, still = np.array([[0.3, 0.5, 0.2], [0.3, 0.0, 0.2]]), np.ones(3)
     assert max(robot.verify(bent[0], still, still).values()) < AGREE
     with np.errstate(invalid="ignore", divide="ignore"):
