@@ -41,6 +41,11 @@ VELOCITIES = np.array([[0.1, 0.4], [-0.3, 0.2], [0.0, 0.0]])
 ACCELERATIONS = np.array([[-0.2, 0.3], [0.1, -0.5], [0.6, -0.7]])
 
 
+def coarse_run(law, robot: Robot, seconds: float, **more):
+    """A dry run of as many steps of the plant as of the law."""
+    return dry_run(law, robot, seconds, plant_rate_hz=500.0, **more)
+
+
 def goal(names, positions, times=None, velocities=None, accelerations=None) -> JointTrajectory:
     points = []
     for k, position in enumerate(positions):
@@ -302,7 +307,7 @@ def test_a_goal_beyond_the_limits_puts_nothing_aside(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, *first), goal(arm.joint_names, *second))
     law.__class__ = Interrupted
     law.coming = goal(arm.joint_names, [[9.0, 0.0]], (9.0,))
-    run = dry_run(law, arm, 0.95)
+    run = coarse_run(law, arm, 0.95)
     assert [one.state for one in law.goals] == ["succeeded", "succeeded"]
     (told,) = [one for one in law.events() if one.state == "rejected"]
     assert (told.number, told.error_code) == (0, GoalStatus.INVALID_GOAL)
@@ -348,7 +353,7 @@ def test_an_error_that_is_no_number_reaches_no_goal(arm: Robot) -> None:
 
 def test_a_push_on_the_way_aborts_and_it_stands_there(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, [[1.0, 0.0]]), path=0.02)
-    run = dry_run(law, arm, 2.2, push=lambda t, q, v: [120.0 * (0.4 < t < 0.6), 0.0])
+    run = coarse_run(law, arm, 2.2, push=lambda t, q, v: [120.0 * (0.4 < t < 0.6), 0.0])
     found = law.goals[0]
     assert found.state == "aborted"
     assert re.fullmatch(r"joint 'joint_[12]' is 0.02\d+ off on the way, the tolerance is 0.02", found.reason)
@@ -358,7 +363,7 @@ def test_a_push_on_the_way_aborts_and_it_stands_there(arm: Robot) -> None:
 
 def test_a_goal_that_is_not_reached_in_time_is_said(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, [[0.3, 0.0]]), path=np.inf, end=0.001)
-    dry_run(law, arm, 1.6, push=lambda t, q, v: [10.0, 0.0])
+    coarse_run(law, arm, 1.6, push=lambda t, q, v: [10.0, 0.0])
     found = law.goals[0]
     assert found.state == "aborted"
     said = re.search(r"([0-9.]+) s after its end, the tolerance is 0.001", found.reason)
@@ -383,7 +388,7 @@ def test_a_goal_has_its_time_to_the_last_of_it(arm: Robot) -> None:
 def test_the_joint_that_is_beyond_its_tolerance_is_named_though_another_that_may_is_farther_off(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, [[0.3, 0.0]]), path=np.inf, end=0.01, late_s=0.0)
     law.tolerances.goal[:] = [np.inf, 0.001]
-    dry_run(law, arm, 1.6, push=lambda t, q, v: [60.0, 10.0])
+    coarse_run(law, arm, 1.6, push=lambda t, q, v: [60.0, 10.0])
     assert np.abs(law.error[0]) > np.abs(law.error[1])
     assert re.fullmatch(
         rf"joint '{arm.joint_names[1]}' is [0-9.]+ off [0-9.]+ s after its end, the tolerance is 0.001",
@@ -401,13 +406,13 @@ def test_one_that_was_never_reset_stays_where_the_robot_is(arm: Robot) -> None:
 
 def test_after_an_outage_goals_begin_anew(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, [[0.6, 0.0]]))
-    dry_run(law, arm, 0.2)
+    coarse_run(law, arm, 0.2)
     (before,) = law.goals
-    run = dry_run(law, arm, 2.0, q=[0.1, 0.0])
+    run = coarse_run(law, arm, 2.0, q=[0.1, 0.0])
     assert (before.state, before.reason) == ("aborted", "the robot was not under command")
     assert [one.state for one in law.goals] == ["succeeded"]
     other = law.offer(goal(arm.joint_names, [[0.2, 0.1]]))
-    dry_run(law, arm, 0.1)
+    coarse_run(law, arm, 0.1)
     assert (other.state, other.reason) == ("aborted", "the robot was not under command")
     np.testing.assert_allclose(run.q[-1], [0.6, 0.0], atol=1e-4)
 
@@ -428,7 +433,7 @@ def test_goals_of_a_file(arm: Robot, tmp_path: Path) -> None:
 
 def test_what_becomes_of_goals_goes_out_in_ros_words(arm: Robot) -> None:
     law = following(arm, goal(arm.joint_names, [[0.3, -0.2]]))
-    dry_run(law, arm, 1.5)
+    coarse_run(law, arm, 1.5)
     told = law.events()
     # the first goal is reported at each state at which the robot is armed: once before, once at the first of the run
     assert [(one.number, one.state) for one in told][-3:] == [(1, "accepted"), (1, "executing"), (1, "succeeded")]
@@ -499,7 +504,7 @@ def pushed(t: float, q: np.ndarray, v: np.ndarray) -> list[float]:
 @pytest.mark.parametrize(("push", "said"), [(None, "succeeded"), (pushed, "aborted")])
 def test_the_reason_of_an_abort_has_its_number(arm: Robot, push, said: str) -> None:
     law = following(arm, goal(arm.joint_names, [[0.5, -0.4]]))
-    dry_run(law, arm, 1.5, push=push)
+    coarse_run(law, arm, 1.5, push=push)
     last = law.events()[-1]
     assert last.state == said
     assert last.error_code == (GoalStatus.PATH_TOLERANCE_VIOLATED if push else GoalStatus.SUCCESSFUL)

@@ -39,16 +39,15 @@ def sinks(robot: Robot, one: Plant) -> float:
     return float(-of.momentum[0, 5] / of.mass[0])
 
 
+def floats(**changes: object) -> Plant:
+    """A pendulum on a cart, on a base that floats."""
+    q = [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.3, -0.8]
+    return make_plant(floating(), PlantParameters(robot="-", initial_position=q, **changes), session=1)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("integrator", "order"), [("rk4", 0.0), ("semi_implicit_euler", 1.0), ("stick_slip", 1.0)])
 def test_brakes_hold_the_joints_and_the_base_falls(integrator: str, order: float) -> None:
-    """A pendulum on a cart, on a base that floats."""
-    robot = floating()
-
-    def made() -> Plant:
-        q = [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.3, -0.8]
-        return make_plant(robot, PlantParameters(robot="-", initial_position=q, integrator=integrator), session=1)
-
-    one = made()
+    robot, one = floating(), floats(integrator=integrator)
     one.robot.set_state(one.q, np.where(np.arange(8) == 7, 2.0, 0.0))
     one.look()
     began = sinks(robot, one)  # the pendulum moves
@@ -58,7 +57,7 @@ def test_brakes_hold_the_joints_and_the_base_falls(integrator: str, order: float
     assert one.q[8] == pytest.approx(-0.8 + 2.0 * 0.05, abs=2e-3)  # from 2 rad/s to rest within 0.1 s
     assert one.q[7] == 0.3
     assert not one.v[6:].any()
-    still = made()
+    still = floats(integrator=integrator)
     still.advance(200)
     assert still.q[2] == pytest.approx(1.0 - fallen, abs=1e-9)
     assert still.safety.armable(still.v)  # nothing could slow the base: its speed keeps no one from taking it over
@@ -72,14 +71,14 @@ def test_in_its_brakes_it_stands_on_its_feet(solo: Robot) -> None:
     assert np.array_equal(one.q[7:], BENT)
 
 
-def test_efforts_on_the_base_are_ignored_and_not_counted_as_cut(solo: Robot) -> None:
-    one = plant(solo, 1.0, control_rate_hz=20.0)
+def test_efforts_on_the_base_are_ignored_and_not_counted_as_cut() -> None:
+    one = floats(control_rate_hz=20.0)
     state = one.publish()
-    effort = [0.0, 0.0, 100.0] + [0.0] * 15
+    effort = [0.0, 0.0, 100.0] + [0.0] * 5
     command = JointCommand(1, state.seq, state.epoch, state.fingerprint, 1, state.name, effort, arm=True)
     assert one.offer(command)
     one.advance(100)
-    assert sinks(solo, one) == pytest.approx(G * 0.1, rel=2e-4)
+    assert sinks(floating(), one) == pytest.approx(G * 0.1, rel=2e-4)
     assert (one.safety.counters.clipped, one.safety.saturated.any()) == (0, np.False_)
     assert one.effort[2] == 0.0
 
@@ -100,12 +99,12 @@ def test_sensors_in_all_feet_cost_less_than_the_step(solo: Robot, tmp_path: Path
     assert np.linalg.norm(forces, axis=1) == pytest.approx(np.full(4, 6.0), abs=0.2)  # N: they carry 2.5 kg
 
 
-def test_a_base_that_is_driven_is_held_by_its_brakes(solo: Robot) -> None:
-    one = plant(solo, 1.0, undriven=[])
+def test_a_base_that_is_driven_is_held_by_its_brakes() -> None:
+    one = floats(undriven=[])
     one.advance(100)
     assert one.q[2] == 1.0
     with pytest.raises(InvalidArgumentError, match="undriven: no joint 'root'"):
-        plant(solo, 1.0, undriven=["root"])
+        floats(undriven=["root"])
 
 
 def test_with_contacts_steps_are_those_whose_feet_hold() -> None:
