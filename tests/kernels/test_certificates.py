@@ -49,8 +49,9 @@ def held(robot: Robot, query: str, change: Callable[[Any], Any]) -> float:
 
 @pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
 def test_repository_robots_are_compiled_in_chosen_frames(path: Path) -> None:
-    # The machine code of a large robot takes long to make, and has no part in the choice.
-    robot = interpreting(path, certifying=True) if path.stem == "upper_body" else Robot.from_urdf(path)
+    # The machine code of large robots takes long to make, and has no part in the choice.
+    large = path.stem in ("solo12", "ten_body_tree", "upper_body")
+    robot = interpreting(path, certifying=True) if large else Robot.from_urdf(path)
     robot.prepare()
     assert set(robot.certificates) == {
         robot.signature(row, method).name for row in QUERIES.values() if row.control for method in row.kernels
