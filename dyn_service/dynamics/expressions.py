@@ -697,7 +697,7 @@ def _each(op: int, x: Any) -> Matrix:
     return Matrix(*given.shape, [at_zero if a is None else f(a) for a in given.data])
 
 
-def _power(x: Scalar, n: int) -> Scalar:
+def _power(x: Any, n: int) -> Any:
     if n == 0:
         return 1.0
     if n < 0:
@@ -916,7 +916,7 @@ def cross(a: Any, b: Any) -> Matrix:
     return Matrix(3, 1, [_minor(y, w, z, v), _minor(z, u, x, w), _minor(x, v, y, u)])
 
 
-def _minor(a: Entry, b: Entry, c: Entry, d: Entry) -> Entry:
+def _minor(a: Entry, b: Entry, c: Entry, d: Entry) -> Any:
     """a b - c d."""
     if c is None or d is None:
         if a is None or b is None:
@@ -927,7 +927,7 @@ def _minor(a: Entry, b: Entry, c: Entry, d: Entry) -> Entry:
 
 
 def _sum(entries: Iterable[Scalar]) -> Matrix:
-    total: Scalar = 0.0
+    total: Any = 0.0
     for x in entries:
         total = _add(total, x)
     return Matrix(1, 1, [total])
