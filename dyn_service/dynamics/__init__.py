@@ -1,4 +1,4 @@
-"""The equations of motion as CasADi expressions, one module per formulation.
+"""The equations of motion as expressions, one module per formulation.
 
 articulated.py     forward dynamics in O(N), the factored inverse of the mass matrix
 body_frame.py      inverse dynamics in body frames, with intermediate results
@@ -6,6 +6,7 @@ configurations.py  neutral and random positions
 constraint.py      joint wrenches and their constraint parts
 coriolis.py        the Coriolis matrix
 derivatives.py     first derivatives of inverse and forward dynamics and of steps
+expressions.py     matrices of expressions, and the instructions that compute them
 feedback.py        control laws that are linear in the error
 hamilton.py        Hamilton's equations in (q, p)
 integration.py     time steps

@@ -11,6 +11,7 @@ tests compare them (docs/adr/0047).
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -73,13 +74,19 @@ _tables = _Tables()
 
 @contextmanager
 def graph() -> Iterator[None]:
-    """Within this block, symbols of this thread belong to a new graph, which shares no node with others."""
-    before, _tables.table = _tables.table, {}
+    """Within this block, symbols of this thread belong to a new graph, which shares no node with others.
+
+    Nodes are no garbage before its end, so the garbage collector, which would visit all of them often, pauses.
+    """
+    before, _tables.table, collects = _tables.table, {}, gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
         _tables.table.clear()  # nodes and table refer to each other
         _tables.table = before
+        if collects:
+            gc.enable()
 
 
 def _unary(op: int, a: Node) -> Node:
@@ -188,10 +195,10 @@ def _sub(x: Any, y: Any) -> Any:
             return x
     elif type(x) is float and x == 0.0:
         return _neg(y)
-    elif _same(x, y):
-        return 0.0
     p = -1 if type(x) is float else x.op
     q = -1 if type(y) is float else y.op
+    if x is y or (p == q and _same(x, y)):
+        return 0.0
     if q == NEG:
         return _add(x, y.a)
     if p == TWICE and _same(x.a, y):
@@ -252,7 +259,7 @@ def _mul(x: Any, y: Any) -> Any:
         return _if_else_zero(y.a, _mul(x, y.b))
     if p == IF_ELSE_ZERO:
         return _if_else_zero(x.a, _mul(x.b, y))
-    if _same(x, y):
+    if x is y or (p == q and _same(x, y)):
         return _square(x)
     if q == INVERSE:
         return _div(x, y.a)
@@ -643,6 +650,8 @@ def symbols_like(name: str, x: Matrix) -> Matrix:
 
 def _elementwise(op: int, left: Any, right: Any) -> Matrix:
     x, y, f = matrix(left), matrix(right), _BINARY[op]
+    if len(x.data) == 1 == len(y.data) and x.data[0] is not None and y.data[0] is not None:
+        return Matrix(1, 1, [f(x.data[0], y.data[0])])
     if len(x.data) == 1 and x.shape == (1, 1):
         a = x.data[0]
         if a is None and op in _ZERO_LEFT:
@@ -688,7 +697,7 @@ def _each(op: int, x: Any) -> Matrix:
     return Matrix(*given.shape, [at_zero if a is None else f(a) for a in given.data])
 
 
-def _power(x: Scalar, n: int) -> Scalar:
+def _power(x: Any, n: int) -> Any:
     if n == 0:
         return 1.0
     if n < 0:
@@ -907,7 +916,7 @@ def cross(a: Any, b: Any) -> Matrix:
     return Matrix(3, 1, [_minor(y, w, z, v), _minor(z, u, x, w), _minor(x, v, y, u)])
 
 
-def _minor(a: Entry, b: Entry, c: Entry, d: Entry) -> Entry:
+def _minor(a: Entry, b: Entry, c: Entry, d: Entry) -> Any:
     """a b - c d."""
     if c is None or d is None:
         if a is None or b is None:
@@ -918,7 +927,7 @@ def _minor(a: Entry, b: Entry, c: Entry, d: Entry) -> Entry:
 
 
 def _sum(entries: Iterable[Scalar]) -> Matrix:
-    total: Scalar = 0.0
+    total: Any = 0.0
     for x in entries:
         total = _add(total, x)
     return Matrix(1, 1, [total])
@@ -1183,29 +1192,30 @@ class Program:
     def __call__(
         self,
         inputs: Sequence[Sequence[Any]],
-        constant: Callable[[int, float], Any] = lambda k, value: value,
-        rounded: Callable[[int, Any], Any] = lambda k, value: value,
+        constant: Callable[[int, float], Any] | None = None,
+        rounded: Callable[[int, Any], Any] | None = None,
     ) -> list[list[Any]]:
         """Returns the entries of the outputs, computed with NumPy from those of the inputs.
 
         Args:
             inputs: The entries of each operand, arrays or numbers.
-            constant: Returns a constant, from the index of its instruction and its value.
-            rounded: Returns the value used in place of a rounded result, from the index of its instruction and it.
+            constant: Returns what is used in place of a constant, from the index of its instruction and its value.
+            rounded: Returns the same for a rounded result.
         """
         work: list[Any] = [None] * len(self.instructions)
+        numeric = _NUMERIC
         outputs: list[list[Any]] = [[0.0] * size for size in self.outputs]
         with np.errstate(all="ignore"):
             for k, (op, a, b) in enumerate(self.instructions):
-                if op == CONSTANT:
-                    work[k] = constant(k, a)
+                if op >= ADD:
+                    result = numeric[op](work[a]) if b is None else numeric[op](work[a], work[b])
+                    work[k] = result if rounded is None or op in EXACT else rounded(k, result)
+                elif op == CONSTANT:
+                    work[k] = a if constant is None else constant(k, a)
                 elif op == INPUT:
                     work[k] = inputs[a][b]
-                elif op == OUTPUT:
-                    outputs[a[0]][a[1]] = work[b]
                 else:
-                    result = _NUMERIC[op](work[a]) if b is None else _NUMERIC[op](work[a], work[b])
-                    work[k] = result if op in EXACT else rounded(k, result)
+                    outputs[a[0]][a[1]] = work[b]
         return outputs
 
     def on(self, inputs: Sequence[Matrix]) -> list[Matrix]:

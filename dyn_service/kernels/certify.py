@@ -509,13 +509,14 @@ def rounded_at_random(program: ex.Program, inputs: Sequence[Array]) -> list[Arra
     flat = [np.repeat(x.reshape(len(x), -1), 1 + RUNS, axis=0).T for x in inputs]
     errors = 1.0 + np.finfo(np.float64).eps / 2 * np.random.default_rng(1).uniform(-1.0, 1.0, (1021, lanes))
     errors[:, :: 1 + RUNS] = 1.0
+    factors = list(errors)
 
-    def rounded(k: int, value: Any) -> Any:
-        return value * errors[k % len(errors)]
+    def rounded(k: int, value: Array) -> Array:
+        return np.multiply(value, factors[k % len(factors)], out=value)
 
     def constant(k: int, value: float) -> Any:
         # Whole numbers are part of the equations, not of the robot; they are exact.
-        return value if value == np.rint(value) else rounded(k, value)
+        return value if not value % 1.0 else value * factors[k % len(factors)]
 
     found = []
     for entries in program(flat, constant, rounded):

@@ -200,7 +200,7 @@ _SHAPING = ("dynamics", "kernels", "model")
 COMPILER = tuple(f"kernels.{name}" for name in ("budget", "certify", "graph", "jit", "lower"))
 """The modules that compile a traced function, compare it with the tree as given, or refuse it as too large."""
 
-_LIBRARIES = ("casadi", "llvmlite", "numpy")
+_LIBRARIES = ("llvmlite", "numpy")
 _READS_CONSTANT = frozenset(dis.hasconst)
 _STARS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _HAS_DOCSTRING = 0x4000000
