@@ -55,7 +55,7 @@ def imu(tree: Tree, q: Mat, v: Mat, a: Mat, xyz: Mat, rpy: Mat, gravity: Mat) ->
 
 
 def rotation_of_rpy(rpy: Mat) -> Mat:
-    """R = Rz(yaw) Ry(pitch) Rx(roll), as URDF means it; `urdf.quantities` has it in numbers."""
+    """R = Rz(yaw) Ry(pitch) Rx(roll), as URDF means it; `parsing.quantities` computes it in numbers."""
     (cr, cp, cy), (sr, sp, sy) = ca.vertsplit(ca.cos(rpy)), ca.vertsplit(ca.sin(rpy))
     return ca.vertcat(
         ca.horzcat(cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr),

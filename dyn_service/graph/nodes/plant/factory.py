@@ -435,10 +435,11 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     robot: path of its URDF, MJCF, SDFormat or xacro file: the model that a controller must have. joints: path of a
     joint file (damping, friction, springs, motors), or empty. root: how its root link moves in the world. undriven:
     joints without motor and brake; by default those with six degrees of freedom, such as a floating root. mimic:
-    whether mimicked joints follow, as on the server. rate_hz: integration steps per second of wall time. integrator: of
-    a step; auto is stick_slip with contacts, else rk4. substeps: number of parts of a step. state_rate_hz: joint states
-    per second, at most rate_hz; 0 is every step. initial_position: rad | m, by joint (and its part, `joint.part` or a
-    nested map, if it has several) or in order; empty is the middle of the limits, neutral for joints without limits.
+    whether mimic joints follow their leaders, as on the server. rate_hz: integration steps per second of wall time.
+    integrator: of a step; auto is stick_slip with contacts, else rk4. substeps: number of parts of a step.
+    state_rate_hz: joint states per second, at most rate_hz; 0 is every step. initial_position: rad | m, by joint (and
+    its part, `joint.part` or a nested map, if it has several) or in order; empty is the middle of the limits, neutral
+    for joints without limits.
 
     overlay: differences of the simulated robot from its file, with the fields of `Overlay`; states still carry the
     fingerprint of the file's model. actuators: its motors. sensors: path of a sensor file. velocities: whether the
