@@ -32,7 +32,9 @@ AT_REST = 1e-3
 
 
 class Check:
-    """Assertions on one run. Times are the plant's; without a joint they are about all of them."""
+    """Assertions on one run. `from_s`, `until_s`: s, times of the plant, which limit the part of the run. Without
+    `joint`, a measure has one signal or number for each joint.
+    """
 
     def __init__(self, record: Record, notes: Notes | None = None) -> None:
         """notes: where verdicts are recorded, shared with other checks; by default a new `Notes`."""
@@ -45,31 +47,30 @@ class Check:
         return self.notes.verdicts
 
     def tracking(self, joint: str | None = None, *, from_s: float | None = None, until_s: float = math.inf) -> OverTime:
-        """The difference from the position to the reference, by default from when the plant was first under command.
-
-        A plant that stops afterwards follows nothing: there is then no number, which does not pass.
+        """Returns the difference from the position to the reference, rad | m, by default from when the plant was first
+        under command. If the plant stops, there is no tracking error, and an assertion on it fails.
         """
         begin = self.record.begun_s if from_s is None else from_s
         signals = [one.between(begin, until_s) for one in self.record.signals("error", joint)]
         return OverTime(self.notes, "tracking error", signals, why_not=self._mode_words)
 
     def position(self, joint: str | None = None, *, from_s: float = 0.0, until_s: float = math.inf) -> OverTime:
-        """Positions."""
+        """Returns the positions, rad | m."""
         return self._bounded("position", joint, from_s, until_s)
 
     def velocity(self, joint: str | None = None, *, from_s: float = 0.0, until_s: float = math.inf) -> OverTime:
-        """Velocities."""
+        """Returns the velocities, rad/s | m/s."""
         return self._bounded("velocity", joint, from_s, until_s)
 
     def effort(self, joint: str | None = None, *, from_s: float = 0.0, until_s: float = math.inf) -> OverTime:
-        """The efforts that acted."""
+        """Returns the efforts that acted, N m | N."""
         return self._bounded("effort", joint, from_s, until_s)
 
     def commanded(
         self, joint: str | None = None, *, from_s: float | None = None, until_s: float = math.inf
     ) -> OverTime:
-        """The efforts, positions or velocities that were commanded, as the controller said them, by default from when
-        the plant was first under command.
+        """Returns the commanded efforts (N m | N), positions (rad | m) or velocities (rad/s | m/s), as received from
+        the controller, by default from when the plant was first under command.
 
         Raises:
             InvalidArgumentError: Nothing was commanded, or by several interfaces, one after the other.
@@ -81,14 +82,14 @@ class Check:
         return self._bounded(kinds[0], joint, self.record.begun_s if from_s is None else from_s, until_s)
 
     def power(self, joint: str | None = None, *, total: bool = False) -> OverTime:
-        """The power of the joints' efforts, tau v, in W: of each, or (`total`) of all together."""
+        """Returns the power of the joints' efforts, tau v, in W; `total`: one signal, of all together."""
         powers = self._powers(joint)
         if total:
             powers = [Signal("", "W", self.record.t, np.sum([one.values for one in powers], axis=0))]
         return OverTime(self.notes, "power", powers)
 
     def energy(self, joint: str | None = None) -> Numbers:
-        """The integral of |tau v| over the run, in J, of each joint: what motors without recuperation take."""
+        """Returns the integral of |tau v| over the run, in J: the energy of motors without recuperation."""
         powers = self._powers(joint)
         totals = [float(np.trapezoid(np.abs(one.values), one.t)) if len(one.t) > 1 else math.nan for one in powers]
         values = [Value(one.name, total, "J") for one, total in zip(powers, totals, strict=True)]
@@ -97,9 +98,10 @@ class Check:
     def settling(
         self, joint: str | None = None, *, band: float, to: float | None = None, from_s: float = 0.0
     ) -> Numbers:
-        """The time from `from_s` on after which a joint stays within `band` of `to`, to the end of the run.
+        """Returns the time, s from `from_s`, after which a joint stays within `band` of `to` until the end of the run;
+        infinite for a joint that is outside at the end.
 
-        to: rad | m; None is the reference, wherever it goes. One that is outside at the end has not settled: infinite.
+        band: rad | m. to: rad | m; None is the reference, also while it moves.
         """
         values = []
         signals = self.record.signals("error" if to is None else "position", joint)
