@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dyn_service.control.plant.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.report.verdicts import PlantBounds, said, share_under_command, sized
+from dyn_service.graph.report.verdicts import PlantBounds, format_number, share_under_command, sized
 from dyn_service.hil.signals import COMMANDED, Array, Record, Signal
 
 ROUNDING = 1e-9
@@ -111,7 +111,7 @@ class Check:
             if not len(off):
                 values.append(Value(signal.name, math.nan, "s", "nothing was recorded"))
             elif len(off) - 1 in outside:
-                detail = f"{sized(off[-1], signal.unit)} off at the end, the band is {said(band)}"
+                detail = f"{sized(off[-1], signal.unit)} off at the end, the band is {format_number(band)}"
                 values.append(Value(signal.name, math.inf, "s", detail))
             else:
                 settled = float(signal.t[outside[-1] + 1]) - from_s if len(outside) else 0.0
@@ -133,7 +133,7 @@ class Check:
         beyond = np.abs(off) if abs(way) <= ROUNDING else math.copysign(1.0, way) * off
         most = int(np.argmax(beyond))  # a NaN counts as largest
         value = math.nan if math.isnan(target) else float(np.maximum(beyond[most], 0.0))
-        detail = f"at {signal.t[most]:.4g} s, beyond {said(float(target))}"
+        detail = f"at {signal.t[most]:.4g} s, beyond {format_number(float(target))}"
         return Numbers(self.notes, "overshoot", [Value(joint, value, signal.unit, detail)], [signal], "position")
 
     def delay(self) -> OverTime:
@@ -164,7 +164,7 @@ class Check:
         skipped = np.maximum(np.ceil(gaps / self.record.control_s - 0.5 - 1e-6) - 1.0, 0.0)
         count = float(np.count_nonzero(late) + skipped.sum())
         whens = [*answers.t[late], *t[skipped > 0.0]]
-        detail = f"the first at {min(whens):.4g} s, the deadline is {said(limit)} s" if whens else ""
+        detail = f"the first at {min(whens):.4g} s, the deadline is {format_number(limit)} s" if whens else ""
         if late.any():
             detail += f", the latest took {sized(float(answers.values.max()), 's')}"
         value = math.nan if np.isnan(answers.values).any() else count
@@ -384,12 +384,12 @@ class _Measure:
     def below(self, limit: float) -> None:
         """Every value is below the limit."""
         __tracebackhide__ = True
-        self._hold(_Band(-math.inf, limit, f"below {said(limit)}", strictly=True))
+        self._hold(_Band(-math.inf, limit, f"below {format_number(limit)}", strictly=True))
 
     def at_most(self, limit: float) -> None:
         """No value is above the limit."""
         __tracebackhide__ = True
-        self._hold(_Band(-math.inf, limit, f"at most {said(limit)}"))
+        self._hold(_Band(-math.inf, limit, f"at most {format_number(limit)}"))
 
     def _hold(self, band: _Band) -> None:
         raise NotImplementedError
@@ -452,7 +452,7 @@ class OverTime(_Measure):
         for lower, upper in self._limits:
             middle = 0.5 * (lower + upper) if math.isfinite(lower) and math.isfinite(upper) else 0.0
             low, high = middle + share * (lower - middle) + margin, middle + share * (upper - middle) - margin
-            bands.append(_Band(low, high, f"{said(low)} to {said(high)}"))
+            bands.append(_Band(low, high, f"{format_number(low)} to {format_number(high)}"))
         limited = [k for k, band in enumerate(bands) if math.isfinite(band.lower) or math.isfinite(band.upper)]
         if not limited:
             self._nothing(f"{', '.join(one.name for one in self._signals)}: no limit in the robot's file to judge by")
@@ -531,7 +531,7 @@ class OverTime(_Measure):
             sentence = f"{who}{self.what} is no number at {signal.t[when]:.4g} s ({count}){why}, allowed {allowed}"
             value, first = math.nan, when
         else:
-            share = said(100.0 * float(np.mean(~holds)))
+            share = format_number(100.0 * float(np.mean(~holds)))
             found = _beside(values[worst], band, signal.unit)
             sentence = (
                 f"{who}{self.what} {found} at {signal.t[worst]:.4g} s, allowed {allowed} "
@@ -586,7 +586,7 @@ class Numbers(_Measure):
     def at_least(self, limit: float) -> None:
         """No value is below the limit."""
         __tracebackhide__ = True
-        self._hold(_Band(limit, math.inf, f"at least {said(limit)}"))
+        self._hold(_Band(limit, math.inf, f"at least {format_number(limit)}"))
 
     def _hold(self, band: _Band) -> None:
         __tracebackhide__ = True
@@ -617,7 +617,8 @@ def _also(others: Sequence[str]) -> str:
 
 def _beside(x: float, band: _Band, unit: str) -> str:
     """A number with its unit, with more digits where it would read as a bound that it is beyond."""
-    near = said(float(x)) in (said(band.lower), said(band.upper)) and float(x) not in (band.lower, band.upper)
+    ends = (band.lower, band.upper)
+    near = format_number(float(x)) in map(format_number, ends) and float(x) not in ends
     return f"{float(x)!r} {unit}".rstrip() if near else sized(x, unit)
 
 
