@@ -443,7 +443,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     overlay: differences of the simulated robot from its file, with the fields of `Overlay`; states still carry the
     fingerprint of the file's model. actuators: its motors. sensors: path of a sensor file. velocities: of
-    joints with encoders: `encoders`: differences of encoder readings; `measured`: true velocities. sensor_seed:
+    joints with encoders; `encoders` are differences of encoder readings, `measured` true velocities. sensor_seed:
     replaces the file's seed.
 
     command_interfaces: accepted interfaces, of `effort`, `position` and `velocity`; empty is all that are supported:
