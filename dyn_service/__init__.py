@@ -1,7 +1,27 @@
-"""Robot dynamics, in this process (`Robot`) or over a ZeroMQ socket (`Client`), with the same questions and answers.
+"""Robot dynamics, in this process (`Robot`) or over a ZeroMQ socket (`Client`), with the same queries and results.
 
 Names are loaded when they are first used, so that importing the package is quick and starts nothing. Type checkers read
 the imports.
+
+api/           the table of queries, their arguments, results and laws
+connect        `connect`: a robot from a file, or of a server
+engine/        `Robot`: the queries in this process
+kernels/       compiles the equations of a query on a robot
+dynamics/      the equations of motion
+model/         a robot as data: bodies, joints
+parsing/       readers and writers of robot files
+formulations/  explicit forms of the equations, and what checks the compiled ones
+simulation/    simulation, with contacts
+sensors/       models of real sensors
+service/       protocol, server, clients
+control/       control laws, references, plants
+graph/         nodes, topics, launches, bags, reports
+messages/      messages of topics, as in ROS 2
+hil/           hardware-in-the-loop tests with pytest
+view/          the viewer
+cli/           the command line: `dyn`
+support/       YAML, parameters, logs and other helpers of programs
+errors         all errors
 """
 
 from __future__ import annotations

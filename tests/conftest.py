@@ -27,8 +27,7 @@ ROOT = Path(__file__).parent.parent
 URDF = ROOT / "urdf"
 ROBOTS = sorted(URDF.glob("*.urdf"))
 
-# Hundreds of processes are started, and where no bytecode may be written each would compile all of the package anew:
-# it is written beside, for this run.
+# Write bytecode to a temporary folder, so that child processes do not recompile.
 _BYTECODE = None
 if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
     _BYTECODE = tempfile.TemporaryDirectory(prefix="dyn_service-bytecode-")

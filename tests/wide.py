@@ -1,4 +1,4 @@
-"""Cases of which the suite has some, so that it stays short: the others run by `python -m pytest -n auto -m wide`."""
+"""Some cases are part of the default suite; the others run by `python -m pytest -n auto -m wide`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def wide(cases: Iterable[Any], kept: Callable[[Any], bool]) -> list[Any]:
-    """The cases as `parametrize` takes them: those that are kept stand in the suite."""
+    """The cases as `parametrize` takes them; those that are not kept have the mark `wide`."""
 
     def marked(case: Any) -> Any:
         return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.wide)
@@ -18,5 +18,5 @@ def wide(cases: Iterable[Any], kept: Callable[[Any], bool]) -> list[Any]:
 
 
 def one_in(share: int) -> Callable[[int], bool]:
-    """Of numbered cases every so manieth is kept."""
+    """Keeps every `share`-th case."""
     return lambda number: number % share == 0

@@ -19,7 +19,7 @@ from dyn_service.api.results import Array
 from dyn_service.api.spec import Local, Means, Spec
 
 DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
-"""m/s^2, world axes: the value of `gravity=None`, in process and on the wire."""
+"""m/s^2, world axes: a robot's gravity unless its file gives another. `gravity=None` is the robot's own gravity."""
 
 
 STOP_DAMPING = 10.0
@@ -62,7 +62,7 @@ class _Immutable:
         """A key that is equal for equal contents, to the last bit and by type.
 
         Raises:
-            TypeError: There is none, because a value is of a type that may change.
+            TypeError: A value is of a type that may change.
         """
         return tuple(_key(getattr(self, each.name)) for each in fields(self))  # type: ignore[arg-type]
 
@@ -228,7 +228,14 @@ Effort = Annotated[
 Momentum = Annotated[ArrayLike, Spec(("nv",), "N m s | N s", "generalised momenta", kind="momentum")]
 Step = Annotated[ArrayLike, Spec((1,), "s", "length of the step", scalar=True, kind="duration")]
 Gravity = Annotated[
-    ArrayLike | None, Spec((3,), "m/s^2", "acceleration of gravity, world axes; None is (0, 0, -9.81)", kind="gravity")
+    ArrayLike | None,
+    Spec(
+        (3,),
+        "m/s^2",
+        "acceleration of gravity, world axes; default: the robot's own (`robot.gravity`), (0, 0, -9.81) unless its "
+        "file says otherwise",
+        kind="gravity",
+    ),
 ]
 Wrenches = Annotated[
     Wrench | Sequence[Wrench] | None,

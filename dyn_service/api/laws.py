@@ -33,9 +33,9 @@ class Law(_Immutable):
     """A control law as data.
 
     q_ref: (nq,) rad | m. v_ref: (nv,) rad/s | m/s. feedforward: (nv,) N m | N, added. limit: (nv,) N m | N, at least 0,
-    such as `robot.limits.efforts`; efforts are clipped to it, after the feed-forward was added. None: none. model: the
-    robot that the law knows, in this process; None: the simulated one, with its gravity, overlay and payload. External
-    wrenches are not known to a law.
+    such as `robot.limits.efforts`; efforts are clipped to it, after the feed-forward was added. None: no limit. model:
+    the robot that the law knows, in this process; None: the simulated one, with its gravity, overlay and payload. A law
+    does not know external wrenches.
     """
 
     q_ref: ArrayLike

@@ -34,15 +34,15 @@ def full_name(name: str) -> str:
     return full(name)
 
 
-def find_server(said: str | None) -> str:
+def find_server(given: str | None) -> str:
     """Returns the given endpoint, else that of the only running server, else the default.
 
     Raises:
         FailedPreconditionError: Several servers are running.
         PermissionDeniedError: A folder of running nodes belongs to another user, or others can write to it.
     """
-    if said is not None:
-        return said
+    if given is not None:
+        return given
     servers = {endpoint: f"{found.entry.name} in {found.folder}" for found, endpoint in discovery().servers()}
     if servers and DEFAULT_ENDPOINT not in servers and _listens(DEFAULT_ENDPOINT):
         servers[DEFAULT_ENDPOINT] = "by itself"

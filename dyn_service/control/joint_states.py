@@ -90,7 +90,7 @@ class _Single:
 
 
 class JointStates:
-    """Makes a robot's messages. at: its joints. followers: mimicked joints by name. base: the moving base, or None.
+    """Makes a robot's messages. at: its joints. followers: mimic joints by name. base: the moving base, or None.
     frame: of the root.
     """
 
@@ -218,7 +218,7 @@ class ReceivedJointStates:
     def take(self, message: Any) -> list[str]:
         """Stores a `JointState` or `MultiDOFJointState`, and returns the joints whose position it contains.
 
-        The message may also be of a bag's own schema. Joints of other robots and mimicked joints are ignored.
+        The message may also be of a bag's own schema. Joints of other robots and followers are ignored.
 
         Raises:
             InvalidArgumentError: A list has a wrong length, a position is not finite, or a quaternion is not of

@@ -1,28 +1,28 @@
 """The equations of motion as expressions, one module per formulation.
 
-articulated.py     forward dynamics in O(N), the factored inverse of the mass matrix
-body_frame.py      inverse dynamics in body frames, with intermediate results
-configurations.py  neutral and random positions
-constraint.py      joint wrenches and their constraint parts
-coriolis.py        the Coriolis matrix
-derivatives.py     first derivatives of inverse and forward dynamics and of steps
-expressions.py     matrices of expressions, and the instructions that compute them
-feedback.py        control laws that are linear in the error
-hamilton.py        Hamilton's equations in (q, p)
-integration.py     time steps
-kinematics.py      poses of bodies, joint subspaces
-loops.py           recursions recorded once per kind of body, for kernels of large robots
-mass_matrix.py     mass matrix and forward dynamics through its factors
-motion_derivatives.py  first derivatives of points, momenta and energies
-newton_euler.py    inverse dynamics by the recursive Newton-Euler algorithm
-operators.py       influence operators at a state
-passive.py         damping, friction, armature and springs
-projected.py       projected Newton-Euler equations
-regressors.py      efforts, loads, momenta and energies, linear in the dynamic parameters
-sensors.py         ideal force/torque sensors and IMUs
-spatial.py         six-vectors and their transforms
-sweeps.py          outward and inward recursions over the tree
-symbolic.py        equations as readable text
-task_space.py      task-space inertia and dynamics
-topology.py        pairs of bodies on a common branch
+articulated         forward dynamics in O(N), the factored inverse of the mass matrix
+body_frame          inverse dynamics in body frames, with intermediate results
+configurations      neutral and random positions
+constraint          joint wrenches and their constraint parts
+coriolis            the Coriolis matrix
+derivatives         first derivatives of inverse and forward dynamics and of steps
+expressions         matrices of expressions, and the instructions that compute them
+feedback            control laws that are linear in the error
+hamilton            Hamilton's equations in (q, p)
+integration         time steps
+kinematics          poses of bodies, joint subspaces
+loops               recursions recorded once per kind of body, for kernels of large robots
+mass_matrix         mass matrix and forward dynamics through its factors
+motion_derivatives  first derivatives of points, momenta and energies
+newton_euler        inverse dynamics by the recursive Newton-Euler algorithm
+operators           influence operators at a state
+passive             damping, friction, armature and springs
+projected           projected Newton-Euler equations
+regressors          efforts, loads, momenta and energies, linear in the dynamic parameters
+sensors             ideal force/torque sensors and IMUs
+spatial             six-vectors and their transforms
+sweeps              outward and inward recursions over the tree
+symbolic            equations as readable text
+task_space          task-space inertia and dynamics
+topology            pairs of bodies on a common branch
 """

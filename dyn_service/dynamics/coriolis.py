@@ -2,17 +2,18 @@
 
     C(q, v) v = b(q, v) without gravity and passive forces,    C + C^T = M-dot
 
-In spatial notation, with the inertia I of a body, its velocity V and [V x], [V x*] the cross products with motions and
-loads, its load is I A + V x* I V, and
+In spatial notation, with the inertia I of a body, its velocity V, [V x] and [V x*] the cross products with motions and
+loads, and (h) xbar* the matrix with ((h) xbar*) V = V x* h, its load is I A + V x* I V. The matrix B (6, 6), in body
+axes at the body's origin, maps a motion to a load:
 
     B = ([V x*] I - I [V x] + (I V) xbar*) / 2 = [ b       0 ]      f = m v - s m x omega: its linear momentum
                                                  [ -f~     0 ]
 
-satisfies B V = V x* I V and makes I-dot - 2 B skew-symmetric along the motion. Summed over branches like the inertias,
-C_k the inertia and B_k of branch k, with the columns S = G and S-dot = V x G of the joints,
+satisfies B V = V x* I V and makes I-dot - 2 B skew-symmetric along the motion. Sums over branch k, its joints rigid,
+are B_k and the composite inertia J_k; with the columns S = G and S-dot = V x G of the joints,
 
-    C_jk = S_j^T D_..^T (C_k S-dot_k + B_k S_k)                          j an ancestor of k, or k
-    C_kj = S-dot_j^T D_..^T C_k S_k + S_j^T D_..^T B_k^T S_k
+    C_jk = S_j^T D_..^T (J_k S-dot_k + B_k S_k)                          j an ancestor of k, or k
+    C_kj = S-dot_j^T D_..^T J_k S_k + S_j^T D_..^T B_k^T S_k
 
 Cost: O(N d) with d the depth. Source: S. Echeandia, P. M. Wensing, 'Numerical Methods to Compute the Coriolis Matrix
 and Christoffel Symbols for Rigid-Body Systems', 2021.
@@ -58,7 +59,7 @@ class _VelocityLoad:
         return join(self.b.T @ S[:3, :] + skew(self.f) @ S[3:, :], ex.zeros(3, S.shape[1]))
 
     def as_parent_feels(self, D: RigidTransform) -> _VelocityLoad:
-        """D^T B D."""
+        """D^T B D: B in the parent's axes at the parent's origin."""
         R = D.rotation
         f = R.T @ self.f
         return _VelocityLoad(R.T @ self.b @ R - skew(D.offset) @ skew(f), f)

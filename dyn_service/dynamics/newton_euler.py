@@ -35,12 +35,16 @@ _STILL = ex.zeros(6, 1)
 
 
 def velocities(tree: Tree, D: PerBody, G: PerBody, v: Mat) -> PerBody:
-    """V = Psi_D G v, Hamilton (V.4)."""
+    """V = Psi_D G v, (6, 1) per body: [angular; linear] velocity of the body's origin relative to the world, in body
+    axes, rad/s and m/s. Hamilton (V.4).
+    """
     return outward(tree, D, G @ joint_values(tree, v))
 
 
 def velocity_products(tree: Tree, D: PerBody, G: PerBody, V: PerBody, v: Mat) -> PerBody:
-    """A, (5a): the velocity-dependent part of each body's acceleration, less the part inherited from the parent."""
+    """A, (6, 1) per body: the part of the [angular; linear] acceleration of the body's origin that velocities alone add
+    to its parent's, in body axes, rad/s^2 and m/s^2. (5a).
+    """
     rates = G @ joint_values(tree, v)
     products = []
     for i, (parent, V_p) in enumerate(zip(tree.parent, of_parent(tree, V, _STILL), strict=True)):
@@ -62,7 +66,9 @@ def inertias(tree: Tree) -> PerBody:
 
 
 def velocity_loads(M: PerBody, V: PerBody) -> PerBody:
-    """B, (17): [omega x I omega; m omega x (omega x s)], read off M = [I, m s~; -m s~, m]."""
+    """B = [omega x I omega; m omega x (omega x s)], (6, 1) per body: [torque; force] that velocities alone require, at
+    the body's origin in its axes, N m and N. (17), read off M = [I, m s~; -m s~, m].
+    """
     loads = []
     for M_i, V_i in zip(M, V, strict=True):
         omega = angular(V_i)
@@ -72,14 +78,16 @@ def velocity_loads(M: PerBody, V: PerBody) -> PerBody:
 
 
 def world_acceleration(gravity: Mat) -> Mat:
-    """The acceleration of the ground whose effect on every body is that of gravity."""
+    """[0; -gravity], (6, 1): the acceleration of the ground, world axes, that acts on all bodies like gravity."""
     return join(ex.zeros(3, 1), -gravity)
 
 
 def joint_loads(
     tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> tuple[PerBody, PerBody]:
-    """F, (13), and G: the load each parent exerts on its child at the joint's origin, in the child's axes."""
+    """F, (13), and G. F, (6, 1) per body: the [torque; force] that the parent exerts on the body at the joint's origin,
+    in body axes, N m and N. gravity: (3,) m/s^2, world axes. wrenches: as of `inverse_dynamics`.
+    """
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     return loads_through(tree, D, G, M, v, a, gravity, wrenches), G
 
@@ -96,14 +104,16 @@ def loads_through(
 
 
 def motion(tree: Tree, q: Mat, v: Mat, a: Mat, world: Mat | None = None) -> tuple[PerBody, PerBody]:
-    """V, Hamilton (V.4), and V-dot, (7), of every body in its own axes. world: the acceleration of the ground."""
+    """V, Hamilton (V.4), and V-dot, (7), (6, 1) per body: [angular; linear] velocity and acceleration of the body's
+    origin relative to the world, in body axes. world: (6, 1), the acceleration of the ground in world axes.
+    """
     D, G = influences(tree, q), motion_subspaces(tree)
     V = velocities(tree, D, G, v)
     return V, outward(tree, D, G @ joint_values(tree, a) + velocity_products(tree, D, G, V, v), world=world)
 
 
 def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
-    """tau = G^T F + A a + p, (18a). wrenches: [torque; force] on each body, at its origin in its axes."""
+    """tau = G^T F + A a + p, (18a). wrenches: (6, 1) per body: external [torque; force], at its origin in its axes."""
     F, G = joint_loads(tree, q, v, a, gravity, wrenches)
     return joint_vector(tree, G.T @ F) + passive.armature(tree) * a + passive.efforts(tree, q, v)
 

@@ -84,7 +84,9 @@ def joint_wrench(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> Mat:
 
 
 def _carried(tree: Tree, q: Mat, loads: Sequence[Mat]) -> dict[tuple[int, int], Mat]:
-    """D_.. ^T .. D_i^T of each body's load as each of its ancestors j and itself feel it, by (i, j)."""
+    """Returns {(i, j): D_j^T .. D_i^T load_i}: the load (6, 10) of body i, carried to the origin of j, in the axes of
+    j, for each ancestor j of i and i itself.
+    """
     if isinstance(tree, RolledTree):
         raise NotRolledError("the parameters of all bodies are in one matrix")
     D = influences(tree, q)

@@ -54,7 +54,7 @@ def imu(tree: Tree, q: Mat, v: Mat, a: Mat, xyz: Mat, rpy: Mat, gravity: Mat) ->
 
 
 def rotation_of_rpy(rpy: Mat) -> Mat:
-    """R = Rz(yaw) Ry(pitch) Rx(roll), as URDF means it; `urdf.quantities` has it in numbers."""
+    """R = Rz(yaw) Ry(pitch) Rx(roll), as URDF means it; `parsing.quantities` computes it in numbers."""
     (cr, cp, cy), (sr, sp, sy) = ex.vertsplit(ex.cos(rpy)), ex.vertsplit(ex.sin(rpy))
     return ex.vertcat(
         ex.horzcat(cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr),

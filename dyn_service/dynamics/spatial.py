@@ -164,7 +164,7 @@ class RigidTransform:
 
     @property
     def T(self) -> _Transposed:
-        """D^T: the child's load as its parent feels it."""
+        """D^T: a load of the child in the parent's axes at the parent's origin."""
         return _Transposed(self)
 
     @column_by_column
@@ -174,7 +174,7 @@ class RigidTransform:
         return join(self.rotation.T @ angular(F) + cross(self.offset, force), force)
 
     def congruence(self, J: Inertia) -> Inertia:
-        """D^T J D: the child's inertia as its parent feels it."""
+        """D^T J D: the child's inertia in the parent's axes at the parent's origin."""
         return J.turned(self.rotation).moved(self.offset)
 
 

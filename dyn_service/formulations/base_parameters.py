@@ -2,11 +2,11 @@
 
     tau = Y theta = Y_b theta_b,    theta_b = K theta
 
-Columns of Y that are zero, or sums of columns before them, at all states cannot be told apart by any motion. They are
-found from Y at random states, by Gram-Schmidt orthogonalisation of its columns in their order, each scaled to length
-1: a column is dependent if its part that is orthogonal to the columns before it vanishes. Y_b consists of the
-independent columns, and the rows of K contain what the dependent ones add to them. Since links inward of a joint
-precede those outward, parameters of a link that cannot be identified are added to links inward of it.
+No motion identifies the parameter of a column of Y that at all states is zero or a sum of multiples of the columns
+before it. Such columns are found from Y at random states, by Gram-Schmidt orthogonalisation of its columns in their
+order, each scaled to length 1: a column is dependent if its part that is orthogonal to the columns before it vanishes.
+Y_b consists of the independent columns, and the rows of K contain what the dependent ones add to them. Since links
+inward of a joint precede those outward, parameters of a link that cannot be identified are added to links inward of it.
 
 Source: M. Gautier, 'Numerical Calculation of the Base Inertial Parameters of Robots', 1991.
 """

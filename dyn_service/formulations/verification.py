@@ -1,48 +1,52 @@
 """Residuals between the answers of all formulations to the same query.
 
-Each residual is the largest difference between two answers over the size of what is compared, per state: rounding,
-where all is well. Accelerations are compared as the efforts they need, M (a' - a): a nearly singular mass matrix
-magnifies any difference between accelerations, and no engine's is then the right one. `momentum_rate` solves M v = p;
-rounding changes this v by at most a few eps |M^-1| |M| |v| (Skeel), which damping and friction turn into efforts. The
-entry of each joint is therefore compared at the size of the efforts plus that slope times |M^-1| |M| |v|.
+Each residual is the largest difference of two answers divided by the size of the compared quantity, per state; about
+1e-14 for a correct engine. Two sizes need care:
+
+- Accelerations a', a are compared as efforts, M (a' - a), because a nearly singular mass matrix magnifies rounding
+  errors of accelerations.
+- `momentum_rate` solves M v = p. Rounding changes v by a few eps |M^-1| |M| |v| (Skeel), and damping and friction turn
+  this into efforts. The size of an entry is that of the efforts plus the slope of the passive efforts times
+  |M^-1| |M| |v|.
 
 | name | compares inverse dynamics, (7) (13) (18a), with |
 |---|---|
 | `mass_matrix` | M a + bias, (18) |
-| `projected` | the sum over bodies through their Jacobians, M a - C - G |
+| `projected` | projected Newton-Euler: the sum over bodies through their Jacobians, M a - C - G |
 | `body_recursion` | the recursion in body frames |
-| `constraint_forces` | the actuation part of the joint loads, (15), (18a), and what the joints take by themselves |
+| `constraint_forces` | the actuation part of the joint loads, (15), (18a), plus armature and passive efforts |
 | `influence_operators` | the explicit matrices in world axes, (15), (18b, c) |
+
 | name | compares |
-| `articulated` | forward dynamics (19b) of those efforts with a; where joints follow others it is (19a) too |
+|---|---|
+| `articulated` | forward dynamics (19b) of those efforts with a; with mimic joints it is (19a) too |
 | `mass_matrix_solution` | forward dynamics (19a) with a |
-| `influence_solution` | (19b) operator by operator with a; where joints follow others, all by themselves and tied |
+| `influence_solution` | (19b) operator by operator with a; with mimic joints, of all joints, tied by constraints |
 | `momentum` | G^T K, (P.3a), with M v |
 | `velocity_from_momentum` | (P.5b) and (P.5a) with v, as momenta |
 | `momentum_rate` | (P.3b) with d/dt (M v) by differentiation |
 | `energy` | T of all links, (6), with v . p / 2, (11) |
-| `power` | v . tau with the rate of kinetic and potential energy, and what damping and friction take |
-| `constraint_power` | the power of links' inertia and weight with v . tau, less what joints take: no constraint works |
+| `power` | v . tau with the rate of kinetic and potential energy plus the power of damping and friction |
+| `constraint_power` | the power of links' inertia and weight with v . tau less passive power; constraints do no work |
 
-Passive efforts act in all of them; with `Robot.without_passive`, in none.
-Where a massless branch moves, forward dynamics has no solution, and the residuals that need one are omitted.
+Passive efforts act in all of them; with `Robot.without_passive`, in none. If a massless branch moves, forward dynamics
+has no solution, and the residuals that need one are omitted.
 
-**The document's equations.** The influence operators as explicit matrices, and the Newton-Euler document's equations
-written with them.
+**The document's equations.** The influence operators as explicit matrices, and the equations of the Newton-Euler
+document written with them.
 
     Phi_A   block (i, j) is A_i if j is the parent of i, else 0                 Def. 1; Phi_A^T is Def. 2
     Psi_A = (e - Phi_A)^-1 = e + Phi_A + ... + Phi_A^(m-1),  Phi_A^m = 0        (P3), (P4)
 
-`WorldEquations` is the document itself, numbers in world axes, gravity as a force at each centre of mass:
+`WorldEquations` computes them in numbers, in world axes, with gravity as a force at each centre of mass:
 
     v-bar = S Psi_D G v                     (V.5)        v-dot = Psi_D (G a + A)                        (7)
     F = Psi_D^T M Psi_D G a + Psi_D^T (M Psi_D A + B - Y^T F-bar)                                       (15)
     M = G^T Psi_D^T M Psi_D G + A           (18c)        C = G^T Psi_D^T (M Psi_D A + B - Y^T F-bar)    (18b)
     a = [e - K^T Phi_D Psi_beta G] R^-1 [e - G^T Psi_beta^T Phi_D^T K] (tau - C)                        (19b)
 
-Where joints follow others G is that of all joints times S, `model/tree.py`.
-A and p are what joints do by themselves: `dynamics/passive.py` says how, and here it is written once more. It is for
-looking into and for checking the compiled kernels, which share none of its code; it costs O(N^2).
+With mimic joints, G is that of all joints times S, `model/tree.py`. A is the armature and p the passive efforts, as in
+`dynamics/passive.py`, but written again: kernels share no code with this class, which checks them. Cost: O(N^2).
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     python -m dyn_service.graph.nodes.plant.node --ros-args --params-file config/panda_plant.yaml
 
-- `middleware/`: topics, services, timers and parameters of nodes
-- `nodes/`: the shipped nodes: server, plant, controllers, robot_state_publisher, ros2_bridge
-- `launch/`: launch files and their runs
-- `bags/`: recording, playing and repairing MCAP files
-- `report/`: charts and verdicts of a run's page
-- `dds`: ROS 2's middleware, for the bridge
+middleware/  topics, services, timers and parameters of nodes
+nodes/       the shipped nodes: server, plant, controllers, robot_state_publisher, ros2_bridge
+launch/      launch files and their runs
+bags/        recording, playing and repairing MCAP files
+report/      charts and verdicts of a run's page
+dds          ROS 2's middleware, for the bridge
 
 A node has ROS 2's node arguments, communicates over topics, and reports to a launcher if there is one. Write your own
 nodes with `Node` and declare them as a `NodeKind`: docs/nodes.md.

@@ -49,11 +49,11 @@ _LOCALHOST = f"""<CycloneDDS><Domain id="any">{_COMPATIBLE}
 
 def domain_number(given: int | None, environment: Mapping[str, str] = os.environ) -> int:
     """Returns the domain: as given, else `$ROS_DOMAIN_ID`, else 0, as ROS 2 does."""
-    said = environment.get("ROS_DOMAIN_ID", "") if given is None else str(given)
-    number = said or "0"
+    text = environment.get("ROS_DOMAIN_ID", "") if given is None else str(given)
+    number = text or "0"
     if not number.isascii() or not number.isdigit() or int(number) > MAX_DOMAIN:
         where = "domain" if given is not None else "ROS_DOMAIN_ID"
-        raise InvalidArgumentError(f"{where} is {said!r}: expected a number from 0 to {MAX_DOMAIN}")
+        raise InvalidArgumentError(f"{where} is {text!r}: expected a number from 0 to {MAX_DOMAIN}")
     return int(number)
 
 

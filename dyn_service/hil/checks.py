@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dyn_service.control.plant.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.report.verdicts import PlantBounds, said, share_under_command, sized
+from dyn_service.graph.report.verdicts import PlantBounds, format_number, share_under_command, sized
 from dyn_service.hil.signals import COMMANDED, Array, Record, Signal
 
 ROUNDING = 1e-9
@@ -32,7 +32,9 @@ AT_REST = 1e-3
 
 
 class Check:
-    """Assertions on one run. Times are the plant's; without a joint they are about all of them."""
+    """Assertions on one run. `from_s`, `until_s`: s, times of the plant, which limit the part of the run. Without
+    `joint`, a measure has one signal or number for each joint.
+    """
 
     def __init__(self, record: Record, notes: Notes | None = None) -> None:
         """notes: where verdicts are recorded, shared with other checks; by default a new `Notes`."""
@@ -45,31 +47,30 @@ class Check:
         return self.notes.verdicts
 
     def tracking(self, joint: str | None = None, *, from_s: float | None = None, until_s: float = math.inf) -> OverTime:
-        """The difference from the position to the reference, by default from when the plant was first under command.
-
-        A plant that stops afterwards follows nothing: there is then no number, which does not pass.
+        """Returns the difference from the position to the reference, rad | m, by default from when the plant was first
+        under command. If the plant stops, there is no tracking error, and an assertion on it fails.
         """
         begin = self.record.begun_s if from_s is None else from_s
         signals = [one.between(begin, until_s) for one in self.record.signals("error", joint)]
         return OverTime(self.notes, "tracking error", signals, why_not=self._mode_words)
 
     def position(self, joint: str | None = None, *, from_s: float = 0.0, until_s: float = math.inf) -> OverTime:
-        """Positions."""
+        """Returns the positions, rad | m."""
         return self._bounded("position", joint, from_s, until_s)
 
     def velocity(self, joint: str | None = None, *, from_s: float = 0.0, until_s: float = math.inf) -> OverTime:
-        """Velocities."""
+        """Returns the velocities, rad/s | m/s."""
         return self._bounded("velocity", joint, from_s, until_s)
 
     def effort(self, joint: str | None = None, *, from_s: float = 0.0, until_s: float = math.inf) -> OverTime:
-        """The efforts that acted."""
+        """Returns the efforts that acted, N m | N."""
         return self._bounded("effort", joint, from_s, until_s)
 
     def commanded(
         self, joint: str | None = None, *, from_s: float | None = None, until_s: float = math.inf
     ) -> OverTime:
-        """The efforts, positions or velocities that were commanded, as the controller said them, by default from when
-        the plant was first under command.
+        """Returns the commanded efforts (N m | N), positions (rad | m) or velocities (rad/s | m/s), as received from
+        the controller, by default from when the plant was first under command.
 
         Raises:
             InvalidArgumentError: Nothing was commanded, or by several interfaces, one after the other.
@@ -81,14 +82,14 @@ class Check:
         return self._bounded(kinds[0], joint, self.record.begun_s if from_s is None else from_s, until_s)
 
     def power(self, joint: str | None = None, *, total: bool = False) -> OverTime:
-        """The power of the joints' efforts, tau v, in W: of each, or (`total`) of all together."""
+        """Returns the power of the joints' efforts, tau v, in W; `total`: one signal, of all together."""
         powers = self._powers(joint)
         if total:
             powers = [Signal("", "W", self.record.t, np.sum([one.values for one in powers], axis=0))]
         return OverTime(self.notes, "power", powers)
 
     def energy(self, joint: str | None = None) -> Numbers:
-        """The integral of |tau v| over the run, in J, of each joint: what motors without recuperation take."""
+        """Returns the integral of |tau v| over the run, in J: the energy of motors without recuperation."""
         powers = self._powers(joint)
         totals = [float(np.trapezoid(np.abs(one.values), one.t)) if len(one.t) > 1 else math.nan for one in powers]
         values = [Value(one.name, total, "J") for one, total in zip(powers, totals, strict=True)]
@@ -97,9 +98,10 @@ class Check:
     def settling(
         self, joint: str | None = None, *, band: float, to: float | None = None, from_s: float = 0.0
     ) -> Numbers:
-        """The time from `from_s` on after which a joint stays within `band` of `to`, to the end of the run.
+        """Returns the time, s from `from_s`, after which a joint stays within `band` of `to` until the end of the run;
+        infinite for a joint that is outside at the end.
 
-        to: rad | m; None is the reference, wherever it goes. One that is outside at the end has not settled: infinite.
+        band: rad | m. to: rad | m; None is the reference, also while it moves.
         """
         values = []
         signals = self.record.signals("error" if to is None else "position", joint)
@@ -109,7 +111,7 @@ class Check:
             if not len(off):
                 values.append(Value(signal.name, math.nan, "s", "nothing was recorded"))
             elif len(off) - 1 in outside:
-                detail = f"{sized(off[-1], signal.unit)} off at the end, the band is {said(band)}"
+                detail = f"{sized(off[-1], signal.unit)} off at the end, the band is {format_number(band)}"
                 values.append(Value(signal.name, math.inf, "s", detail))
             else:
                 settled = float(signal.t[outside[-1] + 1]) - from_s if len(outside) else 0.0
@@ -131,7 +133,7 @@ class Check:
         beyond = np.abs(off) if abs(way) <= ROUNDING else math.copysign(1.0, way) * off
         most = int(np.argmax(beyond))  # a NaN counts as largest
         value = math.nan if math.isnan(target) else float(np.maximum(beyond[most], 0.0))
-        detail = f"at {signal.t[most]:.4g} s, beyond {said(float(target))}"
+        detail = f"at {signal.t[most]:.4g} s, beyond {format_number(float(target))}"
         return Numbers(self.notes, "overshoot", [Value(joint, value, signal.unit, detail)], [signal], "position")
 
     def delay(self) -> OverTime:
@@ -162,7 +164,7 @@ class Check:
         skipped = np.maximum(np.ceil(gaps / self.record.control_s - 0.5 - 1e-6) - 1.0, 0.0)
         count = float(np.count_nonzero(late) + skipped.sum())
         whens = [*answers.t[late], *t[skipped > 0.0]]
-        detail = f"the first at {min(whens):.4g} s, the deadline is {said(limit)} s" if whens else ""
+        detail = f"the first at {min(whens):.4g} s, the deadline is {format_number(limit)} s" if whens else ""
         if late.any():
             detail += f", the latest took {sized(float(answers.values.max()), 's')}"
         value = math.nan if np.isnan(answers.values).any() else count
@@ -382,12 +384,12 @@ class _Measure:
     def below(self, limit: float) -> None:
         """Every value is below the limit."""
         __tracebackhide__ = True
-        self._hold(_Band(-math.inf, limit, f"below {said(limit)}", strictly=True))
+        self._hold(_Band(-math.inf, limit, f"below {format_number(limit)}", strictly=True))
 
     def at_most(self, limit: float) -> None:
         """No value is above the limit."""
         __tracebackhide__ = True
-        self._hold(_Band(-math.inf, limit, f"at most {said(limit)}"))
+        self._hold(_Band(-math.inf, limit, f"at most {format_number(limit)}"))
 
     def _hold(self, band: _Band) -> None:
         raise NotImplementedError
@@ -450,7 +452,7 @@ class OverTime(_Measure):
         for lower, upper in self._limits:
             middle = 0.5 * (lower + upper) if math.isfinite(lower) and math.isfinite(upper) else 0.0
             low, high = middle + share * (lower - middle) + margin, middle + share * (upper - middle) - margin
-            bands.append(_Band(low, high, f"{said(low)} to {said(high)}"))
+            bands.append(_Band(low, high, f"{format_number(low)} to {format_number(high)}"))
         limited = [k for k, band in enumerate(bands) if math.isfinite(band.lower) or math.isfinite(band.upper)]
         if not limited:
             self._nothing(f"{', '.join(one.name for one in self._signals)}: no limit in the robot's file to judge by")
@@ -529,7 +531,7 @@ class OverTime(_Measure):
             sentence = f"{who}{self.what} is no number at {signal.t[when]:.4g} s ({count}){why}, allowed {allowed}"
             value, first = math.nan, when
         else:
-            share = said(100.0 * float(np.mean(~holds)))
+            share = format_number(100.0 * float(np.mean(~holds)))
             found = _beside(values[worst], band, signal.unit)
             sentence = (
                 f"{who}{self.what} {found} at {signal.t[worst]:.4g} s, allowed {allowed} "
@@ -584,7 +586,7 @@ class Numbers(_Measure):
     def at_least(self, limit: float) -> None:
         """No value is below the limit."""
         __tracebackhide__ = True
-        self._hold(_Band(limit, math.inf, f"at least {said(limit)}"))
+        self._hold(_Band(limit, math.inf, f"at least {format_number(limit)}"))
 
     def _hold(self, band: _Band) -> None:
         __tracebackhide__ = True
@@ -615,7 +617,8 @@ def _also(others: Sequence[str]) -> str:
 
 def _beside(x: float, band: _Band, unit: str) -> str:
     """A number with its unit, with more digits where it would read as a bound that it is beyond."""
-    near = said(float(x)) in (said(band.lower), said(band.upper)) and float(x) not in (band.lower, band.upper)
+    ends = (band.lower, band.upper)
+    near = format_number(float(x)) in map(format_number, ends) and float(x) not in ends
     return f"{float(x)!r} {unit}".rstrip() if near else sized(x, unit)
 
 

@@ -7,7 +7,7 @@ A record has groups of signals, one signal per entry of q or v, all of them at t
     velocity, reference_velocity    entries of v, rad/s | m/s
     effort                   entries of v, N m | N: the efforts that acted until that time, in the cycle that ended then
     error                    entries of v, rad | m: `Configuration.error` from the position to the reference
-    commanded_effort, commanded_position, commanded_velocity    entries of v, of those that were: as the controller said
+    commanded_effort, commanded_position, commanded_velocity    entries of v: as received from the controller
 
 `reference` and `error` are NaN where the plant follows no reference, and the commanded signals without a command,
 so that they cannot pass a bound there.

@@ -12,7 +12,6 @@ mimic            mimic joints
 order            arrays in the caller's order of joints
 parameters       the numbers of a tree that an overlay can replace
 passive          damping, friction, armature, springs
-solvable         detection of singular mass matrices
 steps            integration steps
 tree             the tree
 """

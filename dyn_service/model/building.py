@@ -125,7 +125,7 @@ def _passive(movable: list[tuple[DescribedJoint, Joint]], mimics: Mapping[str, M
         return np.repeat([getattr(described, name) for described, _ in movable], spread).astype(np.float64)
 
     given = [(described.friction_width, widths(joint.alone)) for described, joint in movable]
-    width = [default if said is None else said for said, defaults in given for default in defaults]
+    width = [default if value is None else value for value, defaults in given for default in defaults]
     offset = [mimics[described.name].offset if described.name in mimics else 0.0 for described, _ in movable]
     return Passive(
         column("damping"),

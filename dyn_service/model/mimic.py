@@ -56,12 +56,13 @@ def followers(joints: Iterable[Joint]) -> dict[str, Mimic]:
     found: dict[str, Mimic] = {}
     for joint in of.values():
         chain, at = [], joint
-        while at.name not in found and (said := followed(at, of)) is not None:
-            chain.append((at, said))
-            at = of[said.joint]
+        while at.name not in found and (mimic := followed(at, of)) is not None:
+            chain.append((at, mimic))
+            at = of[mimic.joint]
         inner = found.get(at.name, Mimic(at.name))
-        for each, said in reversed(chain):
-            inner = Mimic(inner.joint, said.multiplier * inner.multiplier, said.multiplier * inner.offset + said.offset)
+        for each, mimic in reversed(chain):
+            m = mimic.multiplier
+            inner = Mimic(inner.joint, m * inner.multiplier, m * inner.offset + mimic.offset)
             if not max(abs(inner.multiplier), abs(inner.offset)) <= _LARGEST:
                 raise _fault(each, f"its mimic chain is {rule(inner)}, expected numbers of at most {_LARGEST:g}")
             found[each.name] = inner
@@ -121,8 +122,8 @@ def bounds(joint: Joint) -> Bounds:
     if limit is None or joint.moves.nv != 1:
         return Bounds()
     given = zip((limit.lower, limit.upper, limit.velocity, limit.effort), Bounds(), strict=True)
-    said = Bounds(*(absent if value is None else value for value, absent in given))
-    return said if joint.moves.ranged else said._replace(lower=-math.inf, upper=math.inf)
+    limits = Bounds(*(absent if value is None else value for value, absent in given))
+    return limits if joint.moves.ranged else limits._replace(lower=-math.inf, upper=math.inf)
 
 
 def kept(leader: Joint, mimics: Iterable[tuple[Joint, Mimic]]) -> Kept:
@@ -134,20 +135,20 @@ def kept(leader: Joint, mimics: Iterable[tuple[Joint, Mimic]]) -> Kept:
     own = found = bounds(leader)
     narrowed_by, apart = [], []
     for joint, mimic in mimics:
-        said, m = bounds(joint), mimic.multiplier
+        limits, m = bounds(joint), mimic.multiplier
         if m == 0.0:
             continue
         narrower = found
-        if said.lower < said.upper:
-            ends = sorted(((said.lower - mimic.offset) / m, (said.upper - mimic.offset) / m))
+        if limits.lower < limits.upper:
+            ends = sorted(((limits.lower - mimic.offset) / m, (limits.upper - mimic.offset) / m))
             narrower = found._replace(lower=max(found.lower, ends[0]), upper=min(found.upper, ends[1]))
             if narrower != found and not narrower.lower < narrower.upper:
                 apart.append(joint.name)
                 narrower = found
-        if said.velocity > 0.0:
-            narrower = narrower._replace(velocity=min(narrower.velocity, said.velocity / abs(m)))
-        if said.effort > 0.0:
-            narrower = narrower._replace(effort=min(narrower.effort, said.effort * abs(m)))
+        if limits.velocity > 0.0:
+            narrower = narrower._replace(velocity=min(narrower.velocity, limits.velocity / abs(m)))
+        if limits.effort > 0.0:
+            narrower = narrower._replace(effort=min(narrower.effort, limits.effort * abs(m)))
         if narrower != found:
             narrowed_by.append(joint.name)
         found = narrower

@@ -9,7 +9,7 @@ Body i is connected to body parent[i] by its inboard joint; -1 is the world. Inv
     one body, one joint   body i's pose is joint i's pose: the URDF child link's frame
 
 Two trees describe a robot: the tree of links, one body per link with fixed joints (`building.tree_of`), and the tree
-of moving bodies, in which fixed joints are merged for speed (`welding.weld`). `composite.py` computes poses and total
+of moving bodies, in which fixed joints are merged for speed (`composite.weld`). `composite.py` computes poses and total
 masses of both with NumPy.
 
 Relations are those of the Newton-Euler document: ancestors {j <= i}, branch {j >= i}, children.

@@ -4,7 +4,9 @@ conversion       `dyn convert`
 files            reads a file of any format, or text
 joint_chains     several joints of one body as links and joints
 joint_files      YAML files with passive parameters of joints
-mjcf/ sdf/ urdf/ readers by format
+mjcf/            reader of MJCF
+sdf/             reader of SDFormat
+urdf/            reader of URDF
 pose             frames and their representations in files
 quantities       checked numbers
 report           the report of an import

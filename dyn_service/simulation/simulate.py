@@ -61,10 +61,17 @@ def simulate(
 _TELL_EVERY = 64
 """Evaluations of adaptive steps between calls of `progress`: there may be thousands between two times of the grid."""
 
-_LEAST_STEPS, _TELL_STEPS, _MOST_STEPS, _MOST_NUMBERS = 256, 1024, 8192, 1 << 20
-"""Steps computed at a time, fewer if progress is reported, and the numbers of their positions. Progress waits for them:
-some 0.1 s, longer for tens of thousands of members. Ctrl-C waits for the steps of a few members: tens of milliseconds.
-"""
+_LEAST_STEPS = 256
+"""At least so many steps are computed at a time. Ctrl-C waits for the steps of a few members: tens of milliseconds."""
+
+_TELL_STEPS = 1024
+"""At most so many if progress is reported, which waits for them: some 0.1 s, longer for many thousands of members."""
+
+_MOST_STEPS = 8192
+"""At most so many if progress is not reported."""
+
+_MOST_NUMBERS = 1 << 20
+"""Largest count of the numbers of their positions, except for `_LEAST_STEPS`."""
 
 
 class _Records:

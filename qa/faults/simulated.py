@@ -1,4 +1,4 @@
-"""The long run of `test_tries.py`: clients over a hostile network in simulated time, for which no machine is slow."""
+"""The long run of `test_retries.py`: clients over a hostile network in simulated time, for which no machine is slow."""
 
 from __future__ import annotations
 

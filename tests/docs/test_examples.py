@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def endpoint() -> Iterator[str]:
-    """A server like the one that the README starts."""
+    """A server like the one that `docs/usage.md` starts."""
     robots = [Robot.from_urdf(ROOT / "urdf" / f"{name}.urdf") for name in ("panda", "ur5e")]
     # Compiled before a client waits for it: the page's calls have the default time limit.
     robots[0].computed_torque(*np.zeros((5, 8)), kp=100.0, kd=20.0)
@@ -58,11 +58,11 @@ def test_python_blocks_run_in_order_and_print_what_they_say(
             assert fault is None, f"{page.name}, block {k + 1}: {fault}; run python -m docs.pages"
 
 
-def test_the_readmes_first_block_doubts_nothing(folder: Path) -> None:
-    """The first that a user sees of the shipped Panda: every kernel that the block makes is certified."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_first_block_of_usage_has_certificates(folder: Path) -> None:
+    """Every kernel that it makes of the shipped Panda is certified, without a warning."""
+    text = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
     first = "```python" + text.split("```python")[1]
-    (printed,), space = run(first, "README.md", {})
+    (printed,), space = run(first, "usage.md", {})
     robot = space["robot"]
     assert len(robot.certificates) >= 20
     assert {name: found for name, found in robot.certificates.items() if not found.holds} == {}
@@ -73,10 +73,16 @@ def test_the_readmes_first_block_doubts_nothing(folder: Path) -> None:
 def test_there_are_pages_to_run() -> None:
     """Moving or renaming pages must not empty the tests above."""
     names = {name_of(page) for page in WITH_PYTHON}
-    assert {"README.md", "docs/protocol.md", "docs/theory/README.md", "docs/theory/problems.md"} <= names
+    assert {
+        "README.md",
+        "docs/usage.md",
+        "docs/protocol.md",
+        "docs/theory/README.md",
+        "docs/theory/problems.md",
+    } <= names
     theory = {page for page in PAGES if page.parent == ROOT / "docs" / "theory"}
     assert theory <= set(WITH_PYTHON)
-    assert {name_of(page) for page in WITH_SHELL} == {"README.md", "CONTRIBUTING.md"}
+    assert {name_of(page) for page in WITH_SHELL} == {"README.md", "CONTRIBUTING.md", "docs/usage.md"}
 
 
 @pytest.mark.parametrize(
@@ -150,9 +156,9 @@ def test_the_gate_runs_the_readmes_installing_blocks() -> None:
             assert f"(block {heading}" in gate
 
 
-def test_commands_of_the_readme_exist_with_their_flags() -> None:
+def test_commands_exist_with_their_flags() -> None:
     """The table of commands: each line's subcommand and flags are in the program's own help."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| `(dyn \w+[^`]*)` \|", text, re.MULTILINE)
     assert len(lines) >= 6
     for line in lines:

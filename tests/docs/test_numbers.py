@@ -78,18 +78,19 @@ WORDS |= {15: "fifteen", 16: "sixteen", 17: "seventeen", 18: "eighteen", 19: "ni
 
 def test_counts_in_the_prose() -> None:
     """Formulations that `verify` compares, and robots under urdf/."""
-    readme, theory = ((ROOT / p).read_text(encoding="utf-8") for p in ("README.md", "docs/theory/README.md"))
+    pages = ("README.md", "docs/usage.md", "docs/oracle.md", "docs/theory/README.md")
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
     robot = Robot.from_urdf(ROOT / "urdf" / "double_pendulum.urdf")
     formulations = len(robot.verify(*np.zeros((3, 2))))
-    for number in re.findall(r"(\w+) formulations", readme + theory):
+    for number in re.findall(r"(\w+) formulations", text):
         assert number == str(formulations) or number == WORDS[formulations]
-    (ours,) = re.findall(r"our (\w+); 100 states", readme)
+    (ours,) = re.findall(r"our (\w+); 100 states", text)
     assert ours == WORDS[len(ROBOTS)]
 
 
-def test_every_term_counts_as_the_readme_says() -> None:
+def test_every_term_counts_as_the_page_says() -> None:
     from tests.terms import test_every_term_counts as terms
 
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (number,) = re.findall(r"each of (\d+) terms removed in turn", readme)
+    page = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
+    (number,) = re.findall(r"each of (\d+) terms removed in turn", page)
     assert int(number) == len(terms.EDITS)

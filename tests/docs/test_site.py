@@ -25,10 +25,21 @@ def _paths(nav: list[Any]) -> Iterator[str]:
 def test_every_page_is_on_the_map_once() -> None:
     site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
     docs = ROOT / site["docs_dir"]
-    there = {str(page.relative_to(docs)) for page in docs.rglob("*.md") if page.parent.name != "adr"}
+    there = {str(page.relative_to(docs)) for page in docs.rglob("*.md") if page.parent.name != "adr"} | {
+        "adr/README.md"
+    }
     mapped = list(_paths(site["nav"]))
     assert len(mapped) == len(set(mapped))
-    assert set(mapped) == there  # decisions, docs/adr, are found by the search
+    assert set(mapped) == there
+
+
+def test_every_decision_is_on_the_list() -> None:
+    folder = ROOT / "docs" / "adr"
+    listed = re.findall(
+        r"^\| \[(\d+)\]\((\d{4}-[\w-]+\.md)\) \|", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert [name for _, name in listed] == sorted(path.name for path in folder.glob("0*.md"))
+    assert all(int(number) == int(name[:4]) for number, name in listed)
 
 
 def test_code_blocks_say_nothing_that_the_builder_does_not_know() -> None:

@@ -12,7 +12,7 @@ import pytest
 from dyn_service.api import arrays
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.report.verdicts import PlantBounds
-from dyn_service.hil.checks import Check, Notes, said
+from dyn_service.hil.checks import Check, Notes, format_number
 from dyn_service.hil.signals import Change, Record, Signal
 from tests.hil.records import BEGUN, record
 from tests.phrases import naming, unnamed
@@ -522,4 +522,4 @@ def test_the_first_bit_that_differs_is_named() -> None:
      (12345.6, "12346"), (1e6, "1e6"), (np.inf, "inf"), (0.012345, "0.0123")],
 )  # fmt: skip
 def test_numbers_are_written_as_one_writes_them(x: float, text: str) -> None:
-    assert said(x) == text
+    assert format_number(x) == text

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.hil.checks import Check, Notes, Numbers, OverTime, Value, Verdict, said
+from dyn_service.hil.checks import Check, Notes, Numbers, OverTime, Value, Verdict, format_number
 from dyn_service.hil.signals import Signal
 from dyn_service.model.configuration import Limits
 from tests.hil.records import record
@@ -234,4 +234,4 @@ def test_limits_are_of_their_own_joint() -> None:
     ("x", "text"), [(999.0, "999"), (1000.0, "1000"), (0.01, "0.01"), (1e5, "1e5"), (math.nan, "nan")]
 )
 def test_numbers_at_the_edges_of_how_they_are_written(x: float, text: str) -> None:
-    assert said(x) == text
+    assert format_number(x) == text

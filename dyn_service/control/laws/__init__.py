@@ -1,9 +1,9 @@
-"""The control laws.
+"""The control laws of controller nodes. Laws evaluated in compiled code, in `simulate`: `api/laws.py`.
 
-- `computed_torque.py`: inverse dynamics with linear error feedback; gravity compensation with damping
-- `joint_impedance.py`: springs and dampers at the joints, or at a point of a link (Cartesian impedance)
-- `admittance.py`: external torques move the reference
-- `collision_stop.py`: reacts to external torques above a threshold
-- `momentum_observer.py`: estimates external torques from the momenta
-- `trajectory_following.py`: follows trajectory goals, by efforts, positions or velocities
+computed_torque       inverse dynamics with linear error feedback; gravity compensation with damping
+joint_impedance       springs and dampers at the joints, or at a point of a link (Cartesian impedance)
+admittance            external torques move the reference
+collision_stop        reacts to external torques above a threshold
+momentum_observer     estimates external torques from the momenta
+trajectory_following  follows trajectory goals, by efforts, positions or velocities
 """

@@ -57,8 +57,8 @@ class PlantCounters:
 class Plant:
     """A robot and its state.
 
-    dt_s: the drive's cycle. stale_cycles: number of cycles in a row without a new reading after which one more stops
-    the robot.
+    dt_s: the drive's cycle. stale_cycles: number of consecutive cycles without a new reading that are tolerated; one
+    more stops the robot.
     """
 
     robot: Hardware

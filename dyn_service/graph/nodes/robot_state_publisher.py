@@ -46,9 +46,9 @@ class RobotStatePublisherParameters(msgspec.Struct, forbid_unknown_fields=True, 
     """Parameters of the robot state publisher.
 
     robot: path of its URDF, MJCF, SDFormat or xacro file. root: how its root link moves in the world. mimic: whether
-    mimicked joints follow. rate_hz: largest rate of `tf`. frame_prefix: prefix of the name of each frame. sensors: path
-    of a sensor file, whose force/torque sensors and IMUs get frames too. joint_states, multi_dof_joint_states: the
-    topics it subscribes to.
+    mimic joints follow their leaders. rate_hz: largest rate of `tf`. frame_prefix: prefix of the name of each frame.
+    sensors: path of a sensor file, whose force/torque sensors and IMUs get frames too. joint_states,
+    multi_dof_joint_states: the topics it subscribes to.
     """
 
     robot: RobotFile

@@ -89,7 +89,7 @@ class Verdict:
         return f"{self.what} {found}{detail}, {allowed}"
 
 
-def said(x: float) -> str:
+def format_number(x: float) -> str:
     """Returns a number as text: 0.25, 1e-3, 4.1e-3."""
     if x == 0.0 or not math.isfinite(x) or 0.01 <= abs(x) < 1e5:
         return f"{x:.3g}" if abs(x) < 1000.0 else f"{x:.0f}"
@@ -99,4 +99,4 @@ def said(x: float) -> str:
 
 def sized(x: float, unit: str) -> str:
     """Returns a number with its unit as text."""
-    return f"{said(float(x))} {unit}".rstrip()
+    return f"{format_number(float(x))} {unit}".rstrip()

@@ -10,10 +10,9 @@ q = 0:
     difference         the v that moves one position to another in unit time: the inverse
 
 G is constant in body axes for every type here, so what velocities alone add to a body's acceleration is one formula for
-all, (5a) with omega_B x v_B: see `dynamics/newton_euler.py`. A joint with one degree of freedom may be led by another:
-its position is then `ratio` times the other's, and its G as many times as long; an offset between the two belongs to
-where its frame stands (`building.py`), since each of these types moves along a group with one parameter. Conventions
-are those of Pinocchio and ROS:
+all, (5a) with omega_B x v_B: see `dynamics/newton_euler.py`. A joint with one degree of freedom may mimic another: its
+position is `ratio` times the leader's, and its G is multiplied by `ratio`. An offset is part of the joint's frame
+(`building.py`), because these joints move along one-parameter groups. Conventions are those of Pinocchio and ROS:
 
 | type | q | v |
 |---|---|---|

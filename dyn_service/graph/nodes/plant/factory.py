@@ -435,14 +435,16 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     robot: path of its URDF, MJCF, SDFormat or xacro file: the model that a controller must have. joints: path of a
     joint file (damping, friction, springs, motors), or empty. root: how its root link moves in the world. undriven:
     joints without motor and brake; by default those with six degrees of freedom, such as a floating root. mimic:
-    whether mimicked joints follow, as on the server. rate_hz: integration steps per second of wall time. integrator: of
-    a step; auto is stick_slip with contacts, else rk4. substeps: number of parts of a step. state_rate_hz: joint states
-    per second, at most rate_hz; 0 is every step. initial_position: rad | m, by joint (and its part, `joint.part` or a
-    nested map, if it has several) or in order; empty is the middle of the limits, neutral for joints without limits.
+    whether mimic joints follow their leaders, as on the server. rate_hz: integration steps per second of wall time.
+    integrator: of a step; auto is stick_slip with contacts, else rk4. substeps: number of parts of a step.
+    state_rate_hz: joint states per second, at most rate_hz; 0 is every step. initial_position: rad | m, by joint (and
+    its part, `joint.part` or a nested map, if it has several) or in order; empty is the middle of the limits, neutral
+    for joints without limits.
 
     overlay: differences of the simulated robot from its file, with the fields of `Overlay`; states still carry the
-    fingerprint of the file's model. actuators: its motors. sensors: path of a sensor file. velocities: whether the
-    velocities of joints with encoders are the encoders' differences, or true. sensor_seed: replaces the file's seed.
+    fingerprint of the file's model. actuators: its motors. sensors: path of a sensor file. velocities: of
+    joints with encoders; `encoders` are differences of encoder readings, `measured` true velocities. sensor_seed:
+    replaces the file's seed.
 
     command_interfaces: accepted interfaces, of `effort`, `position` and `velocity`; empty is all that are supported:
     effort only if a joint has several degrees of freedom, else those of the driver. drive: the servos of a simulated
@@ -460,7 +462,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     instead, whose contacts then act.
 
     driver: path of a Python file whose `connect` returns a real robot, see `control/plant/plant.py`.
-    driver_settings: passed to `connect`. stale_cycles: cycles in a row without a new reading after which one more stops
+    driver_settings: passed to `connect`. stale_cycles: cycles without a new reading that are tolerated; one more stops
     the robot.
 
     position_limits: whether joints have stops at their limits. contacts: points of links that touch planes, such as

@@ -86,13 +86,13 @@ def _shares(counts: Mapping[str, Any], active: float, steps: float) -> dict[str,
 
 def limit_lines(found: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Returns one line per kind of limit reached, with the joints."""
-    said = []
+    lines = []
     for kind, joints in found.items():
         of = "of the time under command" if LIMITS[kind].commanded else "of the time"
         named = [f"{name} {percent(share)}" for name, share in list(joints.items())[:_NAMED]]
         more = f" and {len(joints) - _NAMED} more" if len(joints) > _NAMED else ""
-        said.append(f"{LIMITS[kind].words}: {', '.join(named)}{more} {of}")
-    return said
+        lines.append(f"{LIMITS[kind].words}: {', '.join(named)}{more} {of}")
+    return lines
 
 
 def percent(share: float) -> str:
@@ -428,10 +428,10 @@ def _notes(stats: Stats) -> str:
 def at_end(plant: NodeTelemetry) -> str:
     """Returns a summary of safe stops, limits reached and late commands; empty without any."""
     content = _plant_summary(plant)
-    said = _stop_lines(content)[: 1 + _too_slow(content)] if content["stops"] else []
-    said += limit_lines(content["by_joint"])
+    lines = _stop_lines(content)[: 1 + _too_slow(content)] if content["stops"] else []
+    lines += limit_lines(content["by_joint"])
     stale = content["refusals"].get("stale")
-    return "; ".join([*said, f"{stale} commands were too late"] if stale else said)
+    return "; ".join([*lines, f"{stale} commands were too late"] if stale else lines)
 
 
 PANELS = (Panel("plant", plant_section), Panel("tracking", tracking_section))
@@ -461,11 +461,11 @@ class PlantRecording:
         self._answered = -1
         self._sensors: dict[str, tuple[Recorder, int]] = {}
         if self._measuring is not None:
-            said = self._measuring.sensors.settings
-            if said.encoders:
+            settings = self._measuring.sensors.settings
+            if settings.encoders:
                 self._measured = Recorder(telemetry, MEASURED, ["t", *positions, *velocities])
             for kind, axes in _AXES.items():
-                for name in getattr(said, kind):
+                for name in getattr(settings, kind):
                     self._sensors[name] = Recorder(telemetry, f"{SENSOR}{name}", ["t", "stamp", *axes]), -1
 
     def row(self) -> None:
