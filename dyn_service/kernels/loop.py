@@ -92,8 +92,8 @@ class Body:
     @classmethod
     def of(cls, code: LoadedCode) -> Body:
         """Returns the body in the code of a kernel."""
-        sizes = (ctypes.c_int64 * 4).from_address(code.global_address(SIZES))
-        return cls(code, code.address(BODY), *sizes, places=code.global_address(PLACES))
+        lanes, results, workspace, cleared = (ctypes.c_int64 * 4).from_address(code.global_address(SIZES))
+        return cls(code, code.address(BODY), lanes, results, workspace, cleared, code.global_address(PLACES))
 
 
 def loop_of(signature: Signature, code: LoadedCode, places: Any = None) -> Loop:
