@@ -64,10 +64,10 @@ def test_a_spring_pulls_it_to_and_fro_until_it_sticks_off_its_rest() -> None:
     """Each swing is shorter by 4 f / k, and what is left below f / k is held: the closed solution."""
     k, friction = 100.0, 4.0
     robot = block(friction, stiffness=k, rest=0.0)
-    found = robot.simulate([0.5], [0.0], dt=4e-4, steps=7500, integrator="stick_slip", gravity=slope(0.0))
+    found = robot.simulate([0.5], [0.0], dt=1e-3, steps=3000, integrator="stick_slip", gravity=slope(0.0))
     turns = found.q[1:-1, 0][(found.v[1:-1, 0] * found.v[2:, 0] < 0) | (found.v[2:, 0] == 0) & (found.v[1:-1, 0] != 0)]
     expected = [-0.42, 0.34, -0.26, 0.18, -0.10, 0.02]
-    assert np.allclose(turns, expected, rtol=0, atol=8e-4)
+    assert np.allclose(turns, expected, rtol=0, atol=2e-3)
     assert np.all(found.q[-100:, 0] == found.q[-1, 0])
     assert abs(found.q[-1, 0]) < friction / k
 
