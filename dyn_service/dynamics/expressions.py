@@ -1191,7 +1191,7 @@ class Program:
 
     def __call__(
         self,
-        inputs: Sequence[Sequence[Any]],
+        inputs: Sequence[Any],
         constant: Callable[[int, float], Any] | None = None,
         rounded: Callable[[int, Any], Any] | None = None,
     ) -> list[list[Any]]:
