@@ -2,8 +2,8 @@
 
 An entry of a `Matrix` is a float, a `Node`, or a structural zero, which costs nothing. A `Node` is one scalar operation
 on floats and other nodes. Nodes are simplified when they are made, and equal nodes are one object, so that a graph has
-no common subexpression. A matrix of floats is computed at once. A `Program` is the list of the instructions that compute
-some matrices from their symbols.
+no common subexpression. A matrix of floats is computed at once. A `Program` is the list of the instructions that
+compute some matrices from their symbols.
 
 Rules of simplification, the order of operands, and which zeros are structural are those of CasADi's SX, with which
 tests compare them (docs/adr/0047).
@@ -37,7 +37,7 @@ Table = dict[Any, "Node"]
 
 
 class Node:
-    """An operation on one or two operands, floats or nodes; of a symbol `a` is the name. table: all nodes of a graph."""
+    """An operation on one or two operands, floats or nodes. a: of a symbol its name. table: all nodes of the graph."""
 
     __slots__ = ("a", "b", "op", "table")
 
@@ -889,12 +889,12 @@ def triu(x: Matrix) -> Matrix:
 def diag(x: Any) -> Matrix:
     """The diagonal matrix of a vector, or the diagonal of a matrix."""
     given = matrix(x)
-    rows, columns = given.shape
     if 1 in given.shape:
         size = len(given.data)
         data: list[Entry] = [None] * (size * size)
         data[:: size + 1] = given.data
         return Matrix(size, size, data)
+    rows = given.shape[0]
     return Matrix(rows, 1, given.data[:: rows + 1])
 
 
@@ -1191,7 +1191,7 @@ class Program:
 
     def __call__(
         self,
-        inputs: Sequence[Sequence[Any]],
+        inputs: Sequence[Any],
         constant: Callable[[int, float], Any] | None = None,
         rounded: Callable[[int, Any], Any] | None = None,
     ) -> list[list[Any]]:

@@ -511,7 +511,7 @@ def rounded_at_random(program: ex.Program, inputs: Sequence[Array]) -> list[Arra
     errors[:, :: 1 + RUNS] = 1.0
     factors = list(errors)
 
-    def rounded(k: int, value: Array) -> Array:
+    def rounded(k: int, value: Array) -> Any:
         return np.multiply(value, factors[k % len(factors)], out=value)
 
     def constant(k: int, value: float) -> Any:

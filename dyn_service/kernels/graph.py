@@ -1,8 +1,8 @@
 """Traces a query on a tree into a scalar expression graph.
 
 The function of `dynamics/` named in the table runs once, on symbols of `dynamics/expressions.py`, with the tree's
-numbers as constants. The graph is straight-line arithmetic with constants folded, known zeros removed and common subexpressions
-shared.
+numbers as constants. The graph is straight-line arithmetic with constants folded, known zeros removed and common
+subexpressions shared.
 
 For kernels with overlays, `in_symbols` replaces inertias, passive joint properties and the set of locked joints by
 inputs (`model/parameters.py`); positions and axes of joints stay numbers. Structural zeros stay zeros: joints with

@@ -255,7 +255,7 @@ def emit_arithmetic(
         elif operation == ex.INPUT:
             result = read(first, second)
         elif operation == ex.OUTPUT:
-            write(*first, work[second])
+            write(first[0], first[1], work[second])
         else:
             result = emit[operation](work[first]) if second is None else emit[operation](work[first], work[second])
             result = result if operation in ex.EXACT else with_error(k, result)

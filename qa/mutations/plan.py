@@ -139,6 +139,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "dynamics/motion_derivatives.py": ("tests/oracle/test_derivatives.py",),
     "dynamics/coriolis.py": ("tests/engine/test_regressors.py",),
     "dynamics/regressors.py": ("tests/engine/test_regressors.py",),
+    "dynamics/expressions.py": ("tests/dynamics/test_expressions.py", _NUMBERS),
     "dynamics/feedback.py": ("tests/simulation/test_laws.py",),
     "dynamics/hamilton.py": (_NUMBERS, "tests/theory/test_hamilton.py", "tests/theory/test_momentum_rates.py"),
     "formulations/base_parameters.py": ("tests/engine/test_regressors.py",),

@@ -74,7 +74,7 @@ BINARY: tuple[Callable[[Any, Any, Any], Any], ...] = (
 
 @pytest.mark.parametrize("seed", range(60))
 def test_scalars(seed: int) -> None:
-    """Random expressions of few symbols, so that operands are often equal; CasADi gets the same object for equal ones."""
+    """Random expressions of few symbols, so that operands are often equal; CasADi gets one object for these."""
     rng = np.random.default_rng(seed)
     with ex.graph():
         pool: list[tuple[ex.Matrix, ca.SX]] = [(ex.sym(name), ca.SX.sym(name)) for name in "xyz"[: 1 + seed % 3]]
