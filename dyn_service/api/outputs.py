@@ -22,7 +22,7 @@ from dyn_service.api.results import Array
 from dyn_service.api.spec import Query
 from dyn_service.errors import InvalidArgumentError
 
-MOST_WORKERS = 256
+MAX_WORKERS = 256
 """Largest number of threads of a robot."""
 
 _DOUBLE = np.dtype(np.float64)
@@ -32,11 +32,11 @@ def checked_workers(count: Any) -> int:
     """Returns a number of threads.
 
     Raises:
-        InvalidArgumentError: It is not a whole number from 1 to `MOST_WORKERS`.
+        InvalidArgumentError: It is not a whole number from 1 to `MAX_WORKERS`.
     """
-    if isinstance(count, bool) or not isinstance(count, Integral) or not 1 <= int(count) <= MOST_WORKERS:
+    if isinstance(count, bool) or not isinstance(count, Integral) or not 1 <= int(count) <= MAX_WORKERS:
         raise InvalidArgumentError(
-            f"workers must be a whole number from 1 to {MOST_WORKERS}, found {count!r}", path="workers"
+            f"workers must be a whole number from 1 to {MAX_WORKERS}, found {count!r}", path="workers"
         )
     return int(count)
 

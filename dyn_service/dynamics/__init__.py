@@ -11,7 +11,7 @@ feedback            control laws that are linear in the error
 hamilton            Hamilton's equations in (q, p)
 integration         time steps
 kinematics          poses of bodies, joint subspaces
-loops               recursions recorded once per kind of body, for kernels of large robots
+rolled_tree         recursions recorded once per kind of body, for kernels of large robots
 mass_matrix         mass matrix and forward dynamics through its factors
 motion_derivatives  first derivatives of points, momenta and energies
 newton_euler        inverse dynamics by the recursive Newton-Euler algorithm

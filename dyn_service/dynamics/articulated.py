@@ -31,7 +31,6 @@ import numpy as np
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.kinematics import influences, joint_values, joint_vector, motion_subspaces
-from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.newton_euler import (
     inertias,
     velocities,
@@ -39,6 +38,7 @@ from dyn_service.dynamics.newton_euler import (
     velocity_products,
     world_acceleration,
 )
+from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import (
     Inertia,
     Mat,

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import joint_vector, motion_subspaces, placements
-from dyn_service.dynamics.loops import RolledTree
+from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Mat, constant, cross, dense
 from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion
 from dyn_service.model.tree import Tree

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.kinematics import influences, motion_subspaces, ways
-from dyn_service.dynamics.loops import NotRolledError, RolledTree
 from dyn_service.dynamics.newton_euler import inertias, velocities
+from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
 from dyn_service.dynamics.spatial import Inertia, Mat, RigidTransform, angular, cross, join, linear, skew
 from dyn_service.dynamics.sweeps import inward_recursion
 from dyn_service.model.tree import Tree

@@ -61,8 +61,8 @@ from dyn_service.dynamics.kinematics import (
     position_rates,
     ways,
 )
-from dyn_service.dynamics.loops import NotRolledError, Walk
 from dyn_service.dynamics.newton_euler import inertias, world_acceleration
+from dyn_service.dynamics.rolled_tree import NotRolledError, Walk
 from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, linear, row_by_row, skew
 from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion, walk
 from dyn_service.model.joints.rotations import SMALL, series

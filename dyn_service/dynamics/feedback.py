@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.kinematics import error
-from dyn_service.dynamics.loops import NotRolledError, RolledTree
+from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
 from dyn_service.dynamics.spatial import Mat
 from dyn_service.model.tree import Tree
 

@@ -34,9 +34,9 @@ from dyn_service.dynamics.kinematics import (
     moving,
     position_rates,
 )
-from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.mass_matrix import entries, solve
 from dyn_service.dynamics.newton_euler import inertias, joint_loads, velocities, world_acceleration
+from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear
 from dyn_service.dynamics.sweeps import PerBody, inward, inward_recursion, outward, total
 from dyn_service.model.tree import Tree

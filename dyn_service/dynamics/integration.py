@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.articulated import forward_dynamics
 from dyn_service.dynamics.kinematics import integrate, normalised, position_rates
-from dyn_service.dynamics.loops import RolledTree
+from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Mat
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.steps import Step, explicit_euler_step, rk4_step, semi_implicit_euler_step

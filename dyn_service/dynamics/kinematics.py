@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics.loops import RolledTree
+from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import SYMBOLS, Mat, RigidTransform, constant, row_by_row, summed
 from dyn_service.dynamics.sweeps import PerBody, kept, of_joints, of_parent, outward_recursion, total
 from dyn_service.model.joints.rotations import shorter

@@ -16,8 +16,8 @@ from __future__ import annotations
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import influences, joint_values, motion_subspaces, moving
-from dyn_service.dynamics.loops import RolledTree, Walk
 from dyn_service.dynamics.newton_euler import inertias, inverse_dynamics
+from dyn_service.dynamics.rolled_tree import RolledTree, Walk
 from dyn_service.dynamics.spatial import Mat, constant
 from dyn_service.dynamics.sweeps import PerBody, inward_recursion, total, walk
 from dyn_service.model.tree import Tree

@@ -19,7 +19,6 @@ from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import held, influences, motion_subspaces, ways
-from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.newton_euler import (
     inertias,
     velocities,
@@ -27,6 +26,7 @@ from dyn_service.dynamics.newton_euler import (
     velocity_products,
     world_acceleration,
 )
+from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, linear, skew
 from dyn_service.dynamics.sweeps import PerBody, outward, walk
 from dyn_service.model.tree import Tree

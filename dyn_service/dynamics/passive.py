@@ -29,7 +29,7 @@ import numpy as np
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.kinematics import dot, joint_values, together
-from dyn_service.dynamics.loops import RolledTree
+from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Mat, constant, dense
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.tree import Tree

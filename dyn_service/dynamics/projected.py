@@ -29,7 +29,7 @@ from dyn_service.dynamics.kinematics import (
     placements,
     ways,
 )
-from dyn_service.dynamics.loops import RolledTree
+from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Mat, constant, cross, dense, join, row_by_row, skew
 from dyn_service.dynamics.sweeps import PerBody, inward, outward_recursion, walk
 from dyn_service.model.tree import Tree

@@ -27,8 +27,8 @@ import numpy as np
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.kinematics import along, in_world, influences, motion_subspaces, ways
-from dyn_service.dynamics.loops import NotRolledError, RolledTree
 from dyn_service.dynamics.newton_euler import motion, velocities, world_acceleration
+from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
 from dyn_service.dynamics.spatial import Mat, angular, constant, dense, linear, skew
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.parameters import COLUMNS, INERTIAL, LINEAR, ROWS

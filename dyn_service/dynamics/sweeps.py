@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics.loops import RolledTree, Walk
+from dyn_service.dynamics.rolled_tree import RolledTree, Walk
 from dyn_service.dynamics.spatial import Mat, constant
 from dyn_service.model.joints import Joint
 from dyn_service.model.tree import Tree

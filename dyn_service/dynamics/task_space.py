@@ -35,8 +35,8 @@ from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix
 from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import along, in_world, influences, motion_subspaces, together, ways
-from dyn_service.dynamics.loops import RolledTree
 from dyn_service.dynamics.newton_euler import inertias, velocities, velocity_products
+from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import (
     Inertia,
     Mat,

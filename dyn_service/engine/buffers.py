@@ -4,7 +4,7 @@ The system maps and clears a page of new memory when it is first written. For a 
 the kernel. So the memory of a large array returns to a pool when the array and all its views are freed, in any thread,
 and the next result of about the same size takes it. Like any array of `numpy.empty`, a taken one has arbitrary content.
 
-The pool keeps at most `MOST_BYTES`, and no buffer that the last `MOST_UNUSED` large arrays did not need. A forked
+The pool keeps at most `MAX_BYTES`, and no buffer that the last `MAX_UNUSED` large arrays did not need. A forked
 process has a pool of its own. The arrays do not own their memory (`flags.owndata` is False).
 """
 
@@ -35,10 +35,10 @@ def _memory() -> int:
     return 0
 
 
-MOST_BYTES = min(512 << 20, _memory() // 16)
+MAX_BYTES = min(512 << 20, _memory() // 16)
 """Largest total size of the buffers in the pool."""
 
-MOST_UNUSED = 64
+MAX_UNUSED = 64
 """Number of large arrays after which a buffer that none of them needed is freed."""
 
 _ALIGNMENT = 64
@@ -59,17 +59,17 @@ def _of_size(size: int) -> type[Any]:
     def give_back(self: Any) -> None:
         _FREE.append((size, next(_AGES), self.memory))
         with suppress(IndexError, RuntimeError):  # another thread changed it
-            while sum(entry[0] for entry in _FREE.copy()) > MOST_BYTES:
+            while sum(entry[0] for entry in _FREE.copy()) > MAX_BYTES:
                 _FREE.popleft()
 
     kind: Any = ctypes.c_char * size
-    owner: type[Any] = type(kind)("Buffer", (kind,), {"__del__": give_back} if size <= MOST_BYTES else {})
+    owner: type[Any] = type(kind)("Buffer", (kind,), {"__del__": give_back} if size <= MAX_BYTES else {})
     return owner
 
 
 def _taken(size: int) -> Bytes:
     """Returns aligned memory of a size from the pool, else new memory."""
-    oldest = next(_AGES) - 2 * MOST_UNUSED  # each array counts twice: when it is created and when it is freed
+    oldest = next(_AGES) - 2 * MAX_UNUSED  # each array counts twice: when it is created and when it is freed
     found: Bytes | None = None
     others = []
     with suppress(IndexError):  # the pool is empty

@@ -22,7 +22,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from dyn_service.api.arrays import kernel_input
-from dyn_service.api.outputs import MOST_WORKERS
+from dyn_service.api.outputs import MAX_WORKERS
 from dyn_service.api.queries import Array, Overlay, Query, Wrench
 from dyn_service.engine import buffers
 from dyn_service.kernels.direct import LARGE_BYTES, DirectCall
@@ -38,10 +38,10 @@ Out = tuple[Array | None, ...]
 Finish = Callable[[Any, tuple[Any, ...]], Any]
 """The outputs of a kernel and the required arguments of a row -> its result."""
 
-MOST_COMBINATIONS = 64
+MAX_COMBINATIONS = 64
 """Combinations of options kept for each row; if there are more, such as ever new selections, all are resolved anew."""
 
-MOST_VIEWS, MOST_ROBOTS = 64, 64
+MAX_VIEWS, MAX_ROBOTS = 64, 64
 """Robots with overlays kept for each robot, and the number of robots that one of them may contain: some megabytes."""
 
 
@@ -58,7 +58,7 @@ _THREADS_FROM = 1 << 12
 @lru_cache(maxsize=1)
 def _threads(process: int) -> ThreadPoolExecutor:
     """Returns the threads of this process, which are started when they are needed; a forked one has its own."""
-    return ThreadPoolExecutor(MOST_WORKERS, thread_name_prefix="dyn_service")
+    return ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="dyn_service")
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +261,7 @@ class RowCalls:
                 because it is faster than finding the combination.
             with_wrenches: The same with external wrenches.
         """
-        if len(self._bound) >= MOST_COMBINATIONS:
+        if len(self._bound) >= MAX_COMBINATIONS:
             self._bound.clear()
         key = self._key(others)
         self._bound[key] = bound
@@ -441,9 +441,9 @@ class Views:
         return view
 
     def _keep(self, overlay: Overlay, view: Any) -> None:
-        if math.prod(view.lead) <= MOST_ROBOTS:
+        if math.prod(view.lead) <= MAX_ROBOTS:
             for kept in (self._by_content, self.by_id):
-                if len(kept) >= MOST_VIEWS:
+                if len(kept) >= MAX_VIEWS:
                     kept.clear()
             with suppress(TypeError):  # it may change
                 self._by_content[overlay.content] = view

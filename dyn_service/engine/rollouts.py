@@ -21,7 +21,7 @@ from dyn_service.simulation.laws import Term
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
-MOST_STATES = 1 << 17
+MAX_STATES = 1 << 17
 """States that are computed before Python runs, for Ctrl-C: tens of milliseconds."""
 
 _KINDS: Mapping[str, Kind] = {"q": "position", "v": "velocity", "q_ref": "position", "v_ref": "velocity"}
@@ -106,7 +106,7 @@ def repeat_steps(
         names = {each.name: each.name if term is step else term.output for each in signature.outputs}
         stages.append(Stage(block, inputs, names))
     lanes = host().lanes
-    most = max(MOST_STATES // steps // lanes, 1) * lanes
+    most = max(MAX_STATES // steps // lanes, 1) * lanes
     flat = {name: np.ascontiguousarray(x).reshape(states, x.shape[-1]) for name, x in state.items()}
     rows = {name: x.reshape(len(x), states, x.shape[-1]) for name, x in records.items()}
 

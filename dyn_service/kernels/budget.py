@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from dyn_service.dynamics.loops import NotRolledError
+from dyn_service.dynamics.rolled_tree import NotRolledError
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.graph import Graph, trace
@@ -20,7 +20,7 @@ from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.kernels.staged import Staged
 from dyn_service.model.tree import Tree
 
-MOST_OPERATIONS = 200_000
+MAX_OPERATIONS = 200_000
 """Operations of one kernel as traced, common subexpressions counted once: some 40 s of compiling, in 0.9 GB."""
 
 _FEW, _MORE = 16, 24
@@ -30,14 +30,14 @@ _STEEPEST = 4.0
 """Operations grow at most with this power of the number of bodies; the largest measured power is 3."""
 
 
-MOST_UNROLLED = 16_000
+MAX_UNROLLED = 16_000
 """Instructions that a kernel as loops executes, above which it is used: then the straight-line code takes more than 1 s
 to compile, and is little faster (docs/adr/0043).
 """
 
 
 SOLVING = 3
-"""Factor of `MOST_UNROLLED` for kernels that factor the mass matrix: of some 30 joints their loops take twice as
+"""Factor of `MAX_UNROLLED` for kernels that factor the mass matrix: of some 30 joints their loops take twice as
 long as straight-line code, which leaves out all zeros.
 """
 
@@ -55,7 +55,7 @@ def as_loops(model: KernelTree, signature: Signature) -> Rolled | None:
     except NotRolledError:
         refuse_if_large(model, signature)
         return None
-    return rolled if rolled.operations > MOST_UNROLLED * (SOLVING if rolled.equations else 1) else None
+    return rolled if rolled.operations > MAX_UNROLLED * (SOLVING if rolled.equations else 1) else None
 
 
 def refuse_if_large(model: KernelTree, signature: Signature) -> None:
@@ -73,17 +73,17 @@ def refuse_if_large(model: KernelTree, signature: Signature) -> None:
     bodies = _FEW
     while True:
         operations = _operations(model, signature, bodies)
-        if operations > MOST_OPERATIONS:
+        if operations > MAX_OPERATIONS:
             raise too_large(model.tree, signature)
         counts.append((bodies, operations))
         growth = _growth(counts)
-        if bodies == whole or operations * (whole / bodies) ** growth < MOST_OPERATIONS / 2:
+        if bodies == whole or operations * (whole / bodies) ** growth < MAX_OPERATIONS / 2:
             return
         if len(counts) == 1:
             bodies = min(_MORE, whole)
             continue
         # The number of bodies that exceeds the limit if the growth continues.
-        enough = math.ceil(bodies * (1.1 * MOST_OPERATIONS / operations) ** (1.0 / growth))
+        enough = math.ceil(bodies * (1.1 * MAX_OPERATIONS / operations) ** (1.0 / growth))
         bodies = min(max(enough, bodies + 1), whole)
 
 
@@ -95,18 +95,18 @@ def refuse_large(graph: Graph | Rolled | Staged, tree: Tree) -> None:
     Raises:
         ResourceExhaustedError: The kernel is too large.
     """
-    if graph.operations > MOST_OPERATIONS:
+    if graph.operations > MAX_OPERATIONS:
         raise too_large(tree, graph.signature)
 
 
-MOST_BYTES = 4 << 30
+MAX_BYTES = 4 << 30
 """Memory of a kernel during a call, and while it is certified."""
 
 
 def fitting(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] | None:
     """Returns the number of states that a kernel as loops computes at a time, and of those in which it is compared.
 
-    Both as large as its memory allows: at most `lanes`, and two. None if it needs more than `MOST_BYTES` for one state.
+    Both as large as its memory allows: at most `lanes`, and two. None if it needs more than `MAX_BYTES` for one state.
 
     Args:
         rolled: The kernel.
@@ -119,7 +119,7 @@ def fitting(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] | No
         while at_once:
             # In a call its buffer and its result; besides these the result to compare, and two arrays of rounding.
             call = at_once * (inputs + results + rolled.workspace) + at_once * results
-            if 8 * (call + 3 * states * results) <= MOST_BYTES:
+            if 8 * (call + 3 * states * results) <= MAX_BYTES:
                 return at_once, states
             at_once //= 2
     return None
@@ -129,21 +129,21 @@ def refuse_memory(rolled: Graph | Rolled | Staged, tree: Tree, lanes: int) -> No
     """Refuses a kernel as loops by the memory that it needs.
 
     Raises:
-        ResourceExhaustedError: The kernel needs more than `MOST_BYTES`.
+        ResourceExhaustedError: The kernel needs more than `MAX_BYTES`.
     """
     if fitting(rolled, lanes) is None:
         operands = (*rolled.signature.inputs, *rolled.signature.outputs, *rolled.signature.outputs * 4)
         needed = 8 * (sum(operand.size for operand in operands) + rolled.workspace)
         raise ResourceExhaustedError(
             f"{rolled.signature.name} of robot '{tree.name}' needs {needed / 1e9:.1f} GB of memory, "
-            f"at most {MOST_BYTES / 1e9:.1f} GB are allowed: its {len(tree)} bodies are too many for this query"
+            f"at most {MAX_BYTES / 1e9:.1f} GB are allowed: its {len(tree)} bodies are too many for this query"
         )
 
 
 def too_large(tree: Tree, signature: Signature) -> ResourceExhaustedError:
     """Returns the error of a kernel that is too large."""
     return ResourceExhaustedError(
-        f"{signature.name} of robot '{tree.name}' takes more than the {MOST_OPERATIONS} operations that are compiled: "
+        f"{signature.name} of robot '{tree.name}' takes more than the {MAX_OPERATIONS} operations that are compiled: "
         f"its {len(tree)} bodies are too many for this query"
     )
 

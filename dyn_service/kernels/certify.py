@@ -212,11 +212,11 @@ def _placed(tree: Tree) -> tuple[Array, Array | MassOperator]:
     if not at.flat:
         positions = at.normalised(positions)
         positions = np.where(np.isfinite(positions), positions, at.neutral)  # a quaternion of zeros is no rotation
-    form = composite.mass_matrix if tree.nv <= MOST_DENSE else MassOperator.at
+    form = composite.mass_matrix if tree.nv <= MAX_DENSE else MassOperator.at
     return positions, form(tree, positions)
 
 
-MOST_DENSE = 256
+MAX_DENSE = 256
 """Degrees of freedom up to which the mass matrix of the test states is formed."""
 
 
@@ -329,11 +329,11 @@ def difference(
         )
 
 
-MOST_RUN_BYTES = 1 << 28
+MAX_RUN_BYTES = 1 << 28
 """Size of the results of all runs above which fewer states are compared."""
 
 
-MOST_RUN_OPERATIONS = 1 << 31
+MAX_RUN_OPERATIONS = 1 << 31
 """Operations in all states, computed once each, above which fewer states are compared."""
 
 
@@ -341,10 +341,10 @@ def compared_states(given: Graph | Rolled | Staged) -> NDArray[np.intp]:
     """Returns the test states in which a kernel is compared: all, or for very large ones as few as two; one, if the
     results of two do not fit in memory.
     """
-    count = MOST_RUN_BYTES // max(1, 8 * (1 + RUNS) * sum(operand.size for operand in given.signature.outputs))
+    count = MAX_RUN_BYTES // max(1, 8 * (1 + RUNS) * sum(operand.size for operand in given.signature.outputs))
     least = 2
     if given.as_loops:
-        count = min(count, MOST_RUN_OPERATIONS // max(1, given.operations))
+        count = min(count, MAX_RUN_OPERATIONS // max(1, given.operations))
         least = (fitting(given, host().lanes) or (1, 2))[1]
     return np.linspace(0, len(POSITIONS) - 1, min(max(count, least), len(POSITIONS))).astype(np.intp)
 
@@ -486,7 +486,7 @@ def rounded_in_code(given: Rolled | Staged, inputs: Sequence[Array]) -> list[Arr
         return [answer.reshape(*answer.shape[:2], -1) for answer in answers]
 
     outputs = given.signature.outputs
-    if 8 * states * runs * sum(operand.size for operand in outputs) <= MOST_RUN_BYTES:
+    if 8 * states * runs * sum(operand.size for operand in outputs) <= MAX_RUN_BYTES:
         return [answer.swapaxes(1, 2) for answer in computed(slice(None), slice(None))]
     at_once = (fitting(given, host().lanes) or (1, 1))[0]
     found = [np.zeros((states, 2, operand.size)) for operand in outputs]

@@ -74,7 +74,7 @@ from dyn_service.kernels.outside import (
 )
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.kernels.store import provenance
-from dyn_service.kernels.wrenches import MOST_LINKS, WrenchConversion, emit_conversion
+from dyn_service.kernels.wrenches import MAX_LINKS, WrenchConversion, emit_conversion
 
 DirectCall = Callable[..., Any]
 
@@ -88,8 +88,8 @@ LARGE_BYTES = 1 << 19
 caller gives it arrays of `engine.buffers`.
 """
 
-MOST_OPERANDS = 32
-MOST_AXES = 4
+MAX_OPERANDS = 32
+MAX_AXES = 4
 """Bounds of the stack's arrays. The table of queries has at most 11 operands of 3 axes."""
 
 _ENTRY, _TABLE = "direct", "table"
@@ -136,7 +136,7 @@ class Arguments:
 ) = range(16)
 _ACCEPTED, _IGNORED = -1, -2  # instead of the index of an input: an argument with one accepted value, or with any
 _AXES, _SCALAR, _FIRST_STEP, _SHAPE = range(4)
-_OPERAND_WORDS = _SHAPE + MOST_AXES
+_OPERAND_WORDS = _SHAPE + MAX_AXES
 
 
 def _released_from(size: int) -> int:
@@ -182,7 +182,7 @@ def _plan(signature: Signature, loop: Loop, arguments: Arguments, conversion: Wr
     words += [len(still)]
     first_step = len(operands)  # after the operands' strides from state to state
     for operand in operands:
-        shape = (*operand.shape, *(0,) * (MOST_AXES - len(operand.shape)))
+        shape = (*operand.shape, *(0,) * (MAX_AXES - len(operand.shape)))
         words += [len(operand.shape), operand.scalar, first_step, *shape]
         first_step += len(operand.shape)
     for name, default in (*arguments.others.items(), *arguments.fixed.items()):
@@ -206,12 +206,12 @@ def direct_call(
         conversion: The conversion of wrenches, for a kernel with wrenches that takes them as objects.
     """
     operands: tuple[Operand, ...] = (*signature.inputs, *signature.outputs)
-    fits = len(operands) <= MOST_OPERANDS and all(len(operand.shape) <= MOST_AXES for operand in operands)
+    fits = len(operands) <= MAX_OPERANDS and all(len(operand.shape) <= MAX_AXES for operand in operands)
     if signature.padded or signature.empty or not fits or not layout_is_known():
         return None
     with _LOADING:
         method, made = _method()
-    if conversion is not None and (len(conversion.places) > MOST_LINKS or conversion.poses.code.size >= HELD_BYTES):
+    if conversion is not None and (len(conversion.places) > MAX_LINKS or conversion.poses.code.size >= HELD_BYTES):
         return None  # the slow path releases the GIL
     plan = _plan(signature, loop, arguments, conversion)
     plan.owned += (method, made)
@@ -281,9 +281,9 @@ class _Direct(Writer):
         # The loop's arguments: address and strides of each operand; numbers that replace vectors; new arrays.
         self.bases, self.steps, self.numbers, self.made = (
             self.b.alloca(POINTER, size=integer(words))
-            for words in (MOST_OPERANDS, MOST_OPERANDS * (1 + MOST_AXES), MOST_OPERANDS, MOST_OPERANDS)
+            for words in (MAX_OPERANDS, MAX_OPERANDS * (1 + MAX_AXES), MAX_OPERANDS, MAX_OPERANDS)
         )
-        self.shape = self.b.alloca(I64, size=integer(1 + MOST_AXES))  # of an output, first the axis of the states
+        self.shape = self.b.alloca(I64, size=integer(1 + MAX_AXES))  # of an output, first the axis of the states
         self.ends = self.b.alloca(I64, size=integer(2))
         self.states = self.b.alloca(I64)  # their number; -1 for one state without an axis
         self.b.store(integer(-1), self.states)
@@ -337,7 +337,7 @@ class _Direct(Writer):
     def unpack(self) -> Any:
         """Returns the address of the inputs in order, from the two tuples and the plan."""
         b = self.b
-        objects = b.alloca(POINTER, size=integer(MOST_OPERANDS))
+        objects = b.alloca(POINTER, size=integer(MAX_OPERANDS))
         required, others = (self.word(self.given, k, POINTER) for k in range(2))
         counts = [self.word(self.plan, word) for word in (_REQUIRED, _OTHERS)]
         for given, count in zip((required, others), counts, strict=True):

@@ -48,10 +48,10 @@ BODY, SIZES, PLACES = "body", "sizes", "places"
 the places of results, which not every kernel has.
 """
 
-MOST_STACK_BYTES = 64 << 10
+MAX_STACK_BYTES = 64 << 10
 """Larger buffers of a call are on the heap, since a thread's stack may be small and its end is not checked."""
 
-MOST_AXES = 4
+MAX_AXES = 4
 
 (
     _BODY,
@@ -67,7 +67,7 @@ MOST_AXES = 4
     _FIRST_OPERAND,
 ) = range(11)
 _AXES, _ROWS, _WIDTH, _FIRST, _FIRST_STRIDE, _SHAPE = range(6)
-_STRIDES, _OPERAND_WORDS = _SHAPE + MOST_AXES, _SHAPE + 2 * MOST_AXES
+_STRIDES, _OPERAND_WORDS = _SHAPE + MAX_AXES, _SHAPE + 2 * MAX_AXES
 """The plan: 64-bit integers, first those of the kernel, then those of each operand, with its shape and packed strides.
 """
 
@@ -108,7 +108,7 @@ def loop_of(signature: Signature, code: LoadedCode, places: Any = None) -> Loop:
     size = 8 * body.lanes
     inputs = size * sum(operand.size for operand in signature.inputs)
     results, workspace = size * body.results, size * body.workspace
-    on_heap = inputs + size + results + workspace > MOST_STACK_BYTES
+    on_heap = inputs + size + results + workspace > MAX_STACK_BYTES
     operands = (*signature.inputs, *signature.outputs)
     words = [body.address, len(signature.inputs), len(operands), inputs, results, workspace]
     words += [results + size * body.cleared, on_heap, body.places if places is None else ctypes.addressof(places)]
@@ -127,7 +127,7 @@ def loop_of(signature: Signature, code: LoadedCode, places: Any = None) -> Loop:
 
 def _words(operand: Operand, first: int, stride: int) -> list[int]:
     """Returns the words of an operand. first: its first entry in a buffer. stride: the index of its first stride."""
-    unused = (0,) * (MOST_AXES - len(operand.shape))
+    unused = (0,) * (MAX_AXES - len(operand.shape))
     strides = (8 * math.prod(operand.shape[axis + 1 :]) for axis in range(len(operand.shape)))
     rows, width = math.prod(operand.shape[:-1]), math.prod(operand.shape[-1:])
     return [len(operand.shape), rows, width, first, stride, *operand.shape, *unused, *strides, *unused]

@@ -1,9 +1,9 @@
 """Kernels as loops: the code does not grow with the number of bodies.
 
-The function of `dynamics/` runs on a tree with one body per kind (`dynamics/loops.py`), and its recursions are ordered
-in passes, alternately outward (parents first) and inward. Each pass computes, for one body at a time, all values whose
-terms are known: its own, those of its parent in an outward pass, the sums from its children in an inward one. What a
-later pass needs is stored per body. So
+The function of `dynamics/` runs on a tree with one body per kind (`dynamics/rolled_tree.py`), and its recursions are
+ordered in passes, alternately outward (parents first) and inward. Each pass computes, for one body at a time, all
+values whose terms are known: its own, those of its parent in an outward pass, the sums from its children in an inward
+one. What a later pass needs is stored per body. So
 
     inverse dynamics   outward (velocity, acceleration), inward (load)
     forward dynamics   outward (velocity), inward (inertia, load), outward (acceleration)
@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics.loops import AnyParent, Loop, Loops, NotRolledError, RolledTree, Walk
+from dyn_service.dynamics.rolled_tree import AnyParent, Loop, Loops, NotRolledError, RolledTree, Walk
 from dyn_service.dynamics.spatial import constant
 from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.graph import entered, in_symbols
@@ -277,14 +277,14 @@ def roll(model: KernelTree, signature: Signature) -> Rolled:
         return _Passes(model.tree, _rolled_tree(model, kinds), kind, signature).ordered()
 
 
-MOST_KINDS = 12
+MAX_KINDS = 12
 """Kinds of bodies of one kernel; each takes about as long to compile as a small robot."""
 
 
 def _kinds(tree: Tree) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
     """Returns the bodies of each kind, and the kind of each body.
 
-    Bodies of a kind have zeros and ones at the same places, as far as this leads to at most `MOST_KINDS`.
+    Bodies of a kind have zeros and ones at the same places, as far as this leads to at most `MAX_KINDS`.
 
     Raises:
         NotRolledError: There are more kinds even so, as of planar joints with many different axes.
@@ -304,10 +304,10 @@ def _kinds(tree: Tree) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
             leading = (leader != i, type(tree.inboard[leader]))
             key = (type(joint), tree.parent[i] < 0, bool(tree.joints[i]), exact, along, leading)
             found.setdefault((*key, *(feature(i) for feature in features[:count])), []).append(i)
-        if len(found) <= MOST_KINDS:
+        if len(found) <= MAX_KINDS:
             break
     else:
-        raise NotRolledError(f"the bodies are of {len(found)} kinds, at most {MOST_KINDS} are supported")
+        raise NotRolledError(f"the bodies are of {len(found)} kinds, at most {MAX_KINDS} are supported")
     kinds = tuple(map(tuple, found.values()))
     of = {i: k for k, bodies in enumerate(kinds) for i in bodies}
     return kinds, tuple(of[i] for i in range(len(tree)))

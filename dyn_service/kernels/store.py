@@ -5,7 +5,7 @@ and the code; a truncated or altered one is compiled again. Its name is a digest
 robot, the kernel, the compiler (see `provenance`) and the processor.
 
 The folder is `$DYN_SERVICE_CACHE` if set, else `dyn_service` in the user's cache folder; an empty value switches the
-store off. Its size is limited to `$DYN_SERVICE_CACHE_BYTES`, by default `MOST_BYTES`; the least recently used kernels
+store off. Its size is limited to `$DYN_SERVICE_CACHE_BYTES`, by default `MAX_BYTES`; the least recently used kernels
 are deleted first.
 
 Without a store, with a full disk, or with a folder that cannot be written, each process compiles its kernels.
@@ -38,7 +38,7 @@ from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
 
 _LOG = logging.getLogger(__name__)
 
-MOST_BYTES = 512 << 20
+MAX_BYTES = 512 << 20
 """Default limit of the folder's disk space."""
 
 _BLOCK = 4096
@@ -65,7 +65,7 @@ def limit() -> int:
     """
     chosen = os.environ.get("DYN_SERVICE_CACHE_BYTES")
     if chosen is None:
-        return MOST_BYTES
+        return MAX_BYTES
     if not (chosen.isascii() and chosen.isdecimal()):
         raise InvalidArgumentError(
             f"DYN_SERVICE_CACHE_BYTES must be a whole number of bytes, found {chosen!r}", path="DYN_SERVICE_CACHE_BYTES"

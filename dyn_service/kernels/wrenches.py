@@ -31,7 +31,7 @@ _POSES, _POSES_PLAN, _LINKS, _COUNT, _PLACES = range(5)
 then each link's words.
 """
 
-MOST_LINKS = 1024
+MAX_LINKS = 1024
 """Most links whose rotations and positions are kept on the stack."""
 
 _STACK_BYTES = 1 << 17

@@ -21,7 +21,7 @@ N m acts like a damping of 10 N m s/rad, which steps of 1 ms resolve for all but
 SHIFTING_WIDTH = 0.01
 """m/s, default friction width of prismatic joints: `TURNING_WIDTH` at a radius of 0.1 m."""
 
-LEAST_WIDTH = 1e-300
+MIN_WIDTH = 1e-300
 """rad/s | m/s, smallest friction width: kernels multiply by 1 / width, which overflows for smaller ones."""
 
 

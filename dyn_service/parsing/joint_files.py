@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from dyn_service.model.description import Description, Joint, Note
-from dyn_service.model.passive import LEAST_WIDTH, reflected
+from dyn_service.model.passive import MIN_WIDTH, reflected
 from dyn_service.support.documents import Document, read_document
 from dyn_service.support.suggestions import did_you_mean
 
@@ -109,8 +109,8 @@ def _changed(joints: dict[str, Joint], name: str, entry: JointEntry, given: Sequ
         if not math.isfinite(value) or (field not in _ANY_SIGN and value < 0.0):
             least = "a finite number" if field in _ANY_SIGN else "a finite number, at least 0"
             raise document.fault(f"expected {least}, found {value:g}", (*place, field))
-    if entry.friction_width is not None and entry.friction_width < LEAST_WIDTH:
-        message = f"expected a width of at least {LEAST_WIDTH:g}, found {entry.friction_width:g}"
+    if entry.friction_width is not None and entry.friction_width < MIN_WIDTH:
+        message = f"expected a width of at least {MIN_WIDTH:g}, found {entry.friction_width:g}"
         raise document.fault(message, (*place, "friction_width"))
     for field, part in (("stiffness", "stiffness"), ("armature", "armature"), ("rotor_inertia", "armature")):
         why = joint.moves.refused(part) if getattr(entry, field) else None

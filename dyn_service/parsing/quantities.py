@@ -305,7 +305,7 @@ class Elsewhere(Place):
         return 0
 
 
-MOST_FAULTS = 20
+MAX_FAULTS = 20
 """Maximum number of faults that one error lists; each takes time, because similar names are searched."""
 
 
@@ -325,15 +325,15 @@ class Faults:
             yield
         except UrdfError as fault:
             self._found.append(explained(fault))
-            if len(self._found) == MOST_FAULTS:
+            if len(self._found) == MAX_FAULTS:
                 self.check()
 
     def check(self) -> None:
         """Raises the collected faults, if there are any."""
         if self._found:
             first, *others = self._found
-            if len(self._found) == MOST_FAULTS:
-                others.append(UrdfError(f"further faults after these {MOST_FAULTS} are not looked for"))
+            if len(self._found) == MAX_FAULTS:
+                others.append(UrdfError(f"further faults after these {MAX_FAULTS} are not looked for"))
             first.message = "\n".join([first.message, *map(str, others)])
             raise first from None
 

@@ -364,7 +364,7 @@ TWO_TURNS = 4.0 * math.pi
 """rad; largest range of joints with stops: +-2 pi for wrists, twice that with a cable drum."""
 WHOLE_TURNS = 5e-3
 """rad; a limit this close to a multiple of pi is in rad. Of whole degrees, only 355 is this close."""
-MOST_DEGREES = 720.0
+MAX_DEGREES = 720.0
 """Beyond two turns in degrees, limits are placeholders for unlimited (1e3, 1e16)."""
 LONG_M = 10.0
 """A distance that lengths in millimetres exceed in any machine, and lengths in metres in few."""
@@ -538,7 +538,7 @@ def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
 
 def _reads_like_degrees(bound: float) -> bool:
     size = abs(bound)
-    if not TWO_TURNS * 1.001 < size <= MOST_DEGREES:
+    if not TWO_TURNS * 1.001 < size <= MAX_DEGREES:
         return False
     # 100 is a common placeholder for unlimited.
     return size != 100.0 and abs(size - math.pi * round(size / math.pi)) > WHOLE_TURNS

@@ -355,9 +355,9 @@ def _too_much(place: str, what: str) -> ResourceExhaustedError:
     return ResourceExhaustedError(f"{place}: the robot description has {what}, the maximum")
 
 
-MOST_KINDS = 40
+MAX_KINDS = 40
 """Maximum number of kinds of ignored content with a note; real robots have up to ten."""
-MOST_COMPARED = 2000
+MAX_COMPARED = 2000
 """Maximum number of names that are compared with known ones (0.2 s); real robots have some tens."""
 ALIKE = 0.75
 """Similarity from which a tag counts as misspelt: `axes` does, `collision_checking` does not."""
@@ -412,7 +412,7 @@ class Unread:
     def _add(self, kind: _Kind, line: int) -> None:
         if kind.kind == "warning":
             self.suspects.append(f"line {line}: {kind.noun} {kind.where} is not used{kind.hint}")
-        if kind not in self._lines and len(self._lines) >= MOST_KINDS:
+        if kind not in self._lines and len(self._lines) >= MAX_KINDS:
             kind = _Kind(kind.kind, "further item", "of other kinds")
         self._lines.setdefault(kind, []).append(line)
 
@@ -430,15 +430,15 @@ class Unread:
     def _closest(self, name: str, known: Collection[str], likeness: float = LIKENESS) -> str | None:
         """As `closest`, with a cache; None after too many names."""
         key = (name, tuple(known), likeness)
-        if key not in self._compared and len(self._compared) < MOST_COMPARED:
+        if key not in self._compared and len(self._compared) < MAX_COMPARED:
             self._compared[key] = closest(name, known, likeness)
         return self._compared.get(key)
 
 
-MOST_FILES = 100
+MAX_FILES = 100
 """Maximum number of files of a robot; real ones have up to ten."""
 
-MOST_ELEMENTS = 50_000
+MAX_ELEMENTS = 50_000
 """Maximum number of elements of a robot; the largest known robots have 5000. Each takes up to 50 us."""
 
 
@@ -459,7 +459,7 @@ class Files:
         self._paths: dict[str, str] = {}  # real path by name, of files that were read
         self._above: dict[str, set[str]] = {}  # the files that include a file, directly or indirectly
         self._count = 0
-        self._left = replace(limits, elements=min(limits.elements, MOST_ELEMENTS))
+        self._left = replace(limits, elements=min(limits.elements, MAX_ELEMENTS))
 
     def root(self, text: str, name: str) -> Element:
         """Returns the root element of the main text; `name` is its name in errors."""
@@ -500,8 +500,8 @@ class Files:
         if real in above:
             raise place.fault(f"the file {quoted(path.name)} is included in itself, expected in others")
         self._count += 1
-        if self._count >= MOST_FILES:
-            raise ResourceExhaustedError(f"{place.file}:{place.line}: the robot has more than {MOST_FILES} files")
+        if self._count >= MAX_FILES:
+            raise ResourceExhaustedError(f"{place.file}:{place.line}: the robot has more than {MAX_FILES} files")
         name = shown_path(path)
         self._paths[name] = real
         self._above.setdefault(real, set()).update(above)

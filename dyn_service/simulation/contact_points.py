@@ -29,7 +29,7 @@ from dyn_service.support.suggestions import did_you_mean
 if TYPE_CHECKING:
     from dyn_service.model.tree import Tree
 
-_LEAST_NORMAL = 1e-9
+_MIN_NORMAL = 1e-9
 """Shorter normals have no direction."""
 
 _ROUNDED = 16 * float(np.finfo(np.float64).eps)
@@ -87,7 +87,7 @@ def _checked(contact: Any, path: str, *, batches: bool) -> Contact:
     }
     normal = fields["normal"]
     largest = np.abs(normal).max(axis=-1, keepdims=True)
-    if not (largest > _LEAST_NORMAL).all():
+    if not (largest > _MIN_NORMAL).all():
         raise InvalidArgumentError(
             f"{path}.normal must have a direction, found {found(contact.normal)}", path=f"{path}.normal"
         )

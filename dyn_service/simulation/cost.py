@@ -46,7 +46,7 @@ STICK_S = 1e-4
 SUPPORT_S, SUPPORT_STATE_S, SUPPORT_ENTRY_S = 6e-4, 2e-6, 4e-9
 """Cost of limits and contacts per evaluation: fixed, per state, and per entry of a Jacobian."""
 
-LEAST_S = 1e-3
+MIN_S = 1e-3
 """Cost of a minimisation in `contact/steps.py` without the linear solves, and their number."""
 _ITERATIONS = 10
 
@@ -82,7 +82,7 @@ def simulate(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str,
     entries = 6 * sizes["nl"] * sizes["nv"] * bool(contacts) + rows * sizes["nv"]
     work += evaluated * (SUPPORT_S + count(lead) * (SUPPORT_STATE_S + entries * SUPPORT_ENTRY_S))
     if options["integrator"] == "stick_slip":
-        work += made * count(lead) * (LEAST_S + _ITERATIONS * (sizes["nv"] + rows) * sizes["nv"] ** 2 * SOLVE_CUBE_S)
+        work += made * count(lead) * (MIN_S + _ITERATIONS * (sizes["nv"] + rows) * sizes["nv"] ** 2 * SOLVE_CUBE_S)
     elif any(contact.rigid for contact in inputs.get("contacts") or ()):
         work += evaluated * count(lead) * (SOLVE_S + (sizes["nv"] + rows) ** 3 * SOLVE_CUBE_S)
     numbers += 3 * contacts + 2 * sizes["nv"] + 8

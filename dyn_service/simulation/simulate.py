@@ -61,17 +61,17 @@ def simulate(
 _TELL_EVERY = 64
 """Evaluations of adaptive steps between calls of `progress`: there may be thousands between two times of the grid."""
 
-_LEAST_STEPS = 256
+_MIN_STEPS = 256
 """At least so many steps are computed at a time. Ctrl-C waits for the steps of a few members: tens of milliseconds."""
 
 _TELL_STEPS = 1024
 """At most so many if progress is reported, which waits for them: some 0.1 s, longer for many thousands of members."""
 
-_MOST_STEPS = 8192
+_MAX_STEPS = 8192
 """At most so many if progress is not reported."""
 
-_MOST_NUMBERS = 1 << 20
-"""Largest count of the numbers of their positions, except for `_LEAST_STEPS`."""
+_MAX_NUMBERS = 1 << 20
+"""Largest count of the numbers of their positions, except for `_MIN_STEPS`."""
 
 
 class _Records:
@@ -178,8 +178,8 @@ class _Run:
         """
         robot, task = self.robot, self.task
         most = min(
-            _MOST_STEPS if self.progress is None else _TELL_STEPS,
-            max(_LEAST_STEPS, _MOST_NUMBERS // max(task.q.size, task.v.size, 1)),
+            _MAX_STEPS if self.progress is None else _TELL_STEPS,
+            max(_MIN_STEPS, _MAX_NUMBERS // max(task.q.size, task.v.size, 1)),
         )
         repeat = getattr(robot, "repeat_steps", None)
         by_kernel = task.method == "articulated" and task.integrator in STEPS and task.wrenches.none

@@ -44,7 +44,7 @@ ROD: Colour = (120, 132, 150)
 BODY: Colour = (150, 170, 205)
 _ROD_SHARE = 0.03
 """A rod's radius relative to its length, and its maximum relative to the longest rod."""
-_LEAST_ROD = 1e-3
+_MIN_ROD = 1e-3
 """m: joints closer together than this are drawn as one point."""
 
 
@@ -116,7 +116,7 @@ def placeholders(description: Description) -> dict[str, list[Shape]]:
     arms = [(joint.parent, np.asarray(joint.xyz, dtype=np.float64)) for joint in description.joints]
     longest = max((float(np.linalg.norm(arm)) for _, arm in arms), default=1.0) or 1.0
     for parent, arm in arms:
-        if float(np.linalg.norm(arm)) > _LEAST_ROD:
+        if float(np.linalg.norm(arm)) > _MIN_ROD:
             made.setdefault(parent, []).append(rod(arm, _ROD_SHARE * longest))
     for link in description.links:
         if link.inertial is not None and link.inertial.mass > 0.0:
@@ -145,7 +145,7 @@ def ellipsoid(inertial: Inertial, largest: float) -> Shape | None:
     # I_1 = m/5 (b^2 + c^2), so a^2 = 5/(2 m) (I_2 + I_3 - I_1); an inertia no body can have makes one of them negative
     squares = 2.5 / inertial.mass * (moments.sum() - 2.0 * moments)
     semi = np.minimum(np.sqrt(np.maximum(squares, 0.0)), 0.5 * largest)
-    if float(semi.max()) < _LEAST_ROD:
+    if float(semi.max()) < _MIN_ROD:
         return None
     semi = np.maximum(semi, 0.05 * semi.max())
     if np.linalg.det(axes) < 0.0:
@@ -219,7 +219,7 @@ _SCALE = np.array([[46, 160, 67], [230, 190, 40], [214, 48, 49]], dtype=np.float
 """Colours of the shares 0, 1/2 and 1."""
 FORCE_LENGTH = 0.35
 """Length of the arrow of the largest joint force, relative to the robot's size."""
-_LEAST_FORCE = 0.03
+_MIN_FORCE = 0.03
 """Smallest force with an arrow, relative to the largest."""
 
 
@@ -302,7 +302,7 @@ class Scene:
         forces = self._carried(q, v, tau, wrenches)
         size = np.linalg.norm(forces, axis=1)
         largest = float(size.max(initial=0.0))
-        shown: list[int] = np.flatnonzero((size > _LEAST_FORCE * largest) & np.isfinite(size)).tolist()
+        shown: list[int] = np.flatnonzero((size > _MIN_FORCE * largest) & np.isfinite(size)).tolist()
         begin = poses.position[self._child[shown]]
         contact_force = np.linalg.norm(pushes, axis=1)
         largest = max(largest, float(contact_force.max(initial=0.0)), 1e-12)

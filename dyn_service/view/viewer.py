@@ -24,7 +24,7 @@ from dyn_service.view.web_proxy import WebProxy
 
 FRAME_S = 1.0 / 30.0
 """Between two pictures."""
-LEAST_EFFORT = 1e-9
+MIN_EFFORT = 1e-9
 """N m | N: what is smaller is rounding."""
 OPACITY = 0.85
 """Opacity of the links: a robot looks solid, and joint loads inside it still show."""
@@ -290,7 +290,7 @@ def efforts_table(scene: Scene, snapshot: Snapshot) -> str:
         known = math.isfinite(share)
         width = 100.0 * min(share, 1.0) if known else 0.0
         said = f"{100.0 * share:.0f} %" if known else "no limit"
-        tau = tau if abs(tau) > LEAST_EFFORT else 0.0
+        tau = tau if abs(tau) > MIN_EFFORT else 0.0
         bar = f'<div style="width:{width:.0f}%;height:5px;background:rgb({colour[0]},{colour[1]},{colour[2]})"></div>'
         unit = "N m" if turns else "N"
         rows.append(

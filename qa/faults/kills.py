@@ -30,7 +30,7 @@ ROBOT, TIMEOUT_S = "double_pendulum", 0.2
 TYPED = {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
 """What a call may end in whose server is dead or stands still; a worker's death costs no answer."""
 
-MOST_OVER_MS = 10.0
+MAX_OVER_MS = 10.0
 """So much later than its limit a call may end."""
 
 
@@ -179,7 +179,7 @@ def main() -> int:
             seen = run()
             print(f"{name}: {seen}", flush=True)
             allowed = set() if name == "worker killed" else TYPED
-            if seen.wrong or not set(seen.errors) <= allowed or seen.over_ms > MOST_OVER_MS:
+            if seen.wrong or not set(seen.errors) <= allowed or seen.over_ms > MAX_OVER_MS:
                 faults.append(name)
     print(f"not as promised: {', '.join(faults)}" if faults else "all as promised")
     return int(bool(faults))

@@ -21,7 +21,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "simulation/mujoco.py",
     ),
     "frames": ("kernels/frames.py",),
-    "rolled": ("dynamics/loops.py", "kernels/rolled.py"),
+    "rolled": ("dynamics/rolled_tree.py", "kernels/rolled.py"),
     "formulations": ("formulations",),
     "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/graph.py"),
     "rows": ("engine/rows.py", "engine/wrenches.py"),
@@ -177,7 +177,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "dynamics/symbolic.py": ("tests/theory/test_symbolic.py",),
     "dynamics/topology.py": ("tests/theory/test_operators.py",),
     "kernels/graph.py": _OVERLAYS,
-    "dynamics/loops.py": ("tests/kernels/test_rolled.py",),
+    "dynamics/rolled_tree.py": ("tests/kernels/test_rolled.py",),
     "kernels/rolled.py": ("tests/kernels/test_rolled.py",),
     "model/parameters.py": _OVERLAYS,
     "kernels/frames.py": (

@@ -39,8 +39,8 @@ MEMORY_BYTES = 6 << 30
 """Address space of a trial: a fault may fill memory without end. Libraries alone map 2 GiB."""
 
 SLACK = 5.0
-"""A stage may take this many times the processor's seconds it takes unmutated, and LEAST_S at least."""
-LEAST_S = 20.0
+"""A stage may take this many times the processor's seconds it takes unmutated, and MIN_S at least."""
+MIN_S = 20.0
 UNKNOWN_S = 300.0
 """Where that was not measured."""
 PATIENCE_S = 1200.0
@@ -289,7 +289,7 @@ class Runner:
         for stage in plan.stages:
             os.write(pipe, b"stage\n")
             usual_s = self._usual_s.get((stage, plan.shaping))
-            limit_s = UNKNOWN_S if usual_s is None else max(LEAST_S, SLACK * usual_s)
+            limit_s = UNKNOWN_S if usual_s is None else max(MIN_S, SLACK * usual_s)
             _, hard = resource.getrlimit(resource.RLIMIT_CPU)
             resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + limit_s) + 1, hard))
             first = _FirstFailure()

@@ -14,7 +14,7 @@ import pytest
 
 from dyn_service import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload, Query, RobotQueries
-from dyn_service.engine.calls import MOST_COMBINATIONS, MOST_VIEWS
+from dyn_service.engine.calls import MAX_COMBINATIONS, MAX_VIEWS
 from tests.conftest import URDF
 from tests.counting import calls_of
 from tests.passive import small
@@ -247,12 +247,12 @@ def test_options_equal_to_a_bound_one_are_checked(arm: Robot) -> None:
 def test_new_selections_do_not_fill_the_memory(arm: Robot) -> None:
     q = np.ones(2)
     whole = arm.constraint_forces(q, q, q)
-    for k in range(2 * MOST_COMBINATIONS):
+    for k in range(2 * MAX_COMBINATIONS):
         names = ["cart_slide", "hinge"] * (k % 70) + ["hinge"]
         found = arm.constraint_forces(q, q, q, joints=names)
         assert found.joints == tuple(names)
         assert (found.wrench[-1] == whole.wrench[1]).all()
-    assert len(arm.row_calls["constraint_forces"]._bound) <= MOST_COMBINATIONS
+    assert len(arm.row_calls["constraint_forces"]._bound) <= MAX_COMBINATIONS
 
 
 FORMS_OF_VECTORS: list[Any] = [
@@ -425,11 +425,11 @@ def test_motions_of_locked_joints_are_refused_on_every_call(arm: Robot, form: An
 def test_robots_of_overlays_are_bounded(arm: Robot) -> None:
     """In number; an overlay of thousands of robots is not kept."""
     q = np.ones(2)
-    for k in range(MOST_VIEWS + 5):
+    for k in range(MAX_VIEWS + 5):
         arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("pendulum", 1.0 + k)))
     many = Overlay(Payload("pendulum", np.arange(1.0, 5000.0)))
     arm.inverse_dynamics(q, q, q, overlay=many)
-    assert 0 < len(arm._views.by_id) <= MOST_VIEWS
+    assert 0 < len(arm._views.by_id) <= MAX_VIEWS
     assert arm._views.find(many) is None
 
 

@@ -291,14 +291,14 @@ def test_memory_returns_with_the_last_view(arm: Robot) -> None:
 def test_the_pool_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     shape = (64, 1024)
     size = 8 * 64 * 1024
-    monkeypatch.setattr(buffers, "MOST_BYTES", 3 * size)
+    monkeypatch.setattr(buffers, "MAX_BYTES", 3 * size)
     arrays = [buffers.empty(shape) for _ in range(5)]
     assert len({array.ctypes.data for array in arrays}) == 5
     arrays.clear()
     assert len(buffers._FREE) == 3
     # A buffer that no array needs is freed.
     memory = weakref.ref(buffers._FREE[0][2])
-    for _ in range(buffers.MOST_UNUSED + 2):
+    for _ in range(buffers.MAX_UNUSED + 2):
         buffers.empty((128, 1024 - 200))
     assert memory() is None
     assert len(buffers._FREE) == 1

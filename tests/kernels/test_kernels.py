@@ -391,7 +391,7 @@ def test_a_kernel_larger_than_the_limit_is_not_stored(own_store: Path, monkeypat
 
 def test_the_default_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DYN_SERVICE_CACHE_BYTES", raising=False)
-    assert store.limit() == store.MOST_BYTES == 512 << 20
+    assert store.limit() == store.MAX_BYTES == 512 << 20
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1e9", "512 MB", "\u0663"])

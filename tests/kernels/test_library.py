@@ -190,8 +190,8 @@ def test_a_kernel_does_not_wait_for_another_of_the_robot(monkeypatch: pytest.Mon
 @pytest.fixture
 def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also, all kernels are straight-line code, as those of a robot with many planar joints."""
-    monkeypatch.setattr(budget, "MOST_OPERATIONS", 20_000)
-    monkeypatch.setattr(rolled, "MOST_KINDS", 0)
+    monkeypatch.setattr(budget, "MAX_OPERATIONS", 20_000)
+    monkeypatch.setattr(rolled, "MAX_KINDS", 0)
 
 
 def chain(joints: int) -> Robot:
@@ -298,7 +298,7 @@ def test_a_refusal_is_stored(own_store: Path, small_budget: None, monkeypatch: p
 
 def test_the_size_of_the_compiled_graph_is_limited_too(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The size is not predicted for few bodies, nor for the form in link frames that replaces an inexact kernel."""
-    monkeypatch.setattr(budget, "MOST_OPERATIONS", 500)
+    monkeypatch.setattr(budget, "MAX_OPERATIONS", 500)
     monkeypatch.setattr(lower, "lower", None)
     robot = Robot.from_urdf(URDF / "panda.urdf")
     with pytest.raises(ResourceExhaustedError, match="its 9 bodies are too many"):

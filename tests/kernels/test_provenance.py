@@ -136,7 +136,7 @@ def test_modules_that_determine_a_kernel_are_read(monkeypatch: pytest.MonkeyPatc
 def test_a_package_is_followed_however_it_is_imported() -> None:
     """`description` imports the package, `free` modules in it."""
     assert "dyn_service.model.joints" in store._module("dyn_service.model.description")[1]
-    assert "dyn_service.model.joints.rotations" in store._module("dyn_service.model.joints.free")[1]
+    assert "dyn_service.model.joints.rotations" in store._module("dyn_service.model.joints.multi_dof")[1]
 
 
 @pytest.mark.parametrize("row", [row for row in QUERIES.values() if row.inputs], ids=lambda row: row.name)

@@ -16,7 +16,7 @@ from dyn_service.api.spec import WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import newton_euler, sweeps
 from dyn_service.dynamics.kinematics import joint_values, joint_vector
-from dyn_service.dynamics.loops import NotRolledError
+from dyn_service.dynamics.rolled_tree import NotRolledError
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import budget, certify, frames
@@ -26,7 +26,7 @@ from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.loop import Body
 from dyn_service.kernels.repeated import Block, Stage, repeat
-from dyn_service.kernels.rolled import MOST_KINDS, Rolled, roll
+from dyn_service.kernels.rolled import MAX_KINDS, Rolled, roll
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.staged import staged
 from dyn_service.model.parameters import parameters_of
@@ -284,7 +284,7 @@ def test_a_kernel_that_needs_too_much_memory_is_refused(
     long_chain: Robot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))
-    monkeypatch.setattr(budget, "MOST_BYTES", 2 << 20)
+    monkeypatch.setattr(budget, "MAX_BYTES", 2 << 20)
     with pytest.raises(ResourceExhaustedError, match=naming("jacobians", "'chain'", "GB", "101 bodies")):
         Robot.from_text(chain(100)).jacobians(np.zeros(100))
     assert Robot.from_text(chain(100)).inverse_dynamics(*np.zeros((3, 100))).shape == (100,)
@@ -343,7 +343,7 @@ def test_values_of_inward_passes_and_totals_reach_later_passes(monkeypatch: pyte
 
 def test_too_many_kinds_are_straight_line_code() -> None:
     """As of planar joints, whose axes are constants of the code."""
-    robot = Robot.from_text(chain(MOST_KINDS + 2, types=("planar",)).replace("lower='-9' upper='9'", ""))
+    robot = Robot.from_text(chain(MAX_KINDS + 2, types=("planar",)).replace("lower='-9' upper='9'", ""))
     with pytest.raises(NotRolledError):
         kernel_of(robot, "inverse_dynamics", "", WITHOUT_WRENCHES)
 
@@ -356,7 +356,7 @@ def test_large_results_are_compared_in_fewer_states(long_chain: Robot) -> None:
 
 
 def test_large_robots_with_mimic_joints_have_certificates(following: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certify, "MOST_DENSE", 1)
+    monkeypatch.setattr(certify, "MAX_DENSE", 1)
     given, _ = kernel_of(following, "forward_dynamics", "articulated", WITHOUT_WRENCHES)
     found = certify.difference(compiled(given)[0], given, following.tree)
     assert found.states == len(certify.POSITIONS)
@@ -368,7 +368,7 @@ def test_runs_that_do_not_fit_in_memory_are_summarised(mixed: Robot, monkeypatch
     given, _ = kernel_of(mixed, "mass_matrix", "", WITHOUT_WRENCHES)
     inputs, _ = certify.drawn_states(given.signature, mixed.tree)
     (runs,) = certify.rounded_in_code(given, inputs)
-    monkeypatch.setattr(certify, "MOST_RUN_BYTES", 1)
+    monkeypatch.setattr(certify, "MAX_RUN_BYTES", 1)
     (found,) = certify.rounded_in_code(given, inputs)
     assert found.shape == (*runs.shape[:-1], 2)
     assert np.array_equal(found[..., 0], runs[..., 0])
@@ -408,7 +408,7 @@ def test_memory_decides_how_many_states_are_computed_at_a_time(monkeypatch: pyte
     results = 8 * sum(operand.size for operand in given.signature.outputs)
     found = set()
     for arrays in (16, 9.5, 7, 5.5, 4):
-        monkeypatch.setattr(budget, "MOST_BYTES", arrays * results)
+        monkeypatch.setattr(budget, "MAX_BYTES", arrays * results)
         found.add(budget.fitting(given, 8))
         for a, b in zip(compiled(given)[0](q), straight(q), strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max())
@@ -418,7 +418,7 @@ def test_memory_decides_how_many_states_are_computed_at_a_time(monkeypatch: pyte
 def test_kinds_of_bodies_are_few(long_chain: Robot) -> None:
     loops, _ = kernel_of(long_chain, "inverse_dynamics", "", WITHOUT_WRENCHES)
     assert isinstance(loops, Rolled)
-    assert len(set(loops.kind)) <= MOST_KINDS
+    assert len(set(loops.kind)) <= MAX_KINDS
 
 
 def test_a_long_chain_agrees_with_pinocchio(long_chain: Robot) -> None:

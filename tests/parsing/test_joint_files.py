@@ -13,7 +13,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError, UrdfError
 from dyn_service.model.building import tree_of
 from dyn_service.model.description import Note
-from dyn_service.model.passive import LEAST_WIDTH, SHIFTING_WIDTH, TURNING_WIDTH
+from dyn_service.model.passive import MIN_WIDTH, SHIFTING_WIDTH, TURNING_WIDTH
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.joint_files import robot_of, with_joint_file
 from dyn_service.parsing.urdf.reader import read_text
@@ -72,7 +72,7 @@ def test_a_rotor_takes_the_reduction_of_the_robots_file(tmp_path: Path) -> None:
 def test_the_least_width_of_friction_is_a_step() -> None:
     """At rest nothing rubs, and whatever moves has all of it against it."""
     described = read_text(ARM.format(more=""))
-    joints = [replace(joint, friction_width=LEAST_WIDTH) for joint in described.joints if joint.name == "hinge"]
+    joints = [replace(joint, friction_width=MIN_WIDTH) for joint in described.joints if joint.name == "hinge"]
     robot = Robot(replace(described, joints=(*joints, *described.joints[1:])))
     for rate, rubs in ((0.0, 0.0), (1e-9, 2.0), (-1.0, -2.0)):
         v = np.zeros(robot.nv)

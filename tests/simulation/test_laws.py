@@ -123,8 +123,8 @@ def test_records_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     law = laws_of(robot, (9,))[1]
     whole = same(robot, law, q, v)
     for every, most in ((1, 7), (3, 2), (3, 8192), (7, 5), (40, 8192), (40, 11)):
-        monkeypatch.setattr(sys.modules["dyn_service.simulation.simulate"], "_MOST_STEPS", most)
-        monkeypatch.setattr(sys.modules["dyn_service.simulation.simulate"], "_LEAST_STEPS", 1)
+        monkeypatch.setattr(sys.modules["dyn_service.simulation.simulate"], "_MAX_STEPS", most)
+        monkeypatch.setattr(sys.modules["dyn_service.simulation.simulate"], "_MIN_STEPS", 1)
         motion = same(robot, law, q, v, every=every)
         assert motion.q.tobytes() == whole.q[:, ::every].tobytes()
     for first in (1, 17):
@@ -312,7 +312,7 @@ def test_python_runs_for_blocks_only() -> None:
 
 def test_a_large_robot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels as loops, which have a workspace."""
-    monkeypatch.setattr(budget, "MOST_UNROLLED", 1000)
+    monkeypatch.setattr(budget, "MAX_UNROLLED", 1000)
     robot = Robot.from_text(chain(17))
     q, v = state_of(robot, (2,))
     for law in (

@@ -59,7 +59,7 @@ def test_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     q, v, tau = robot.neutral(), np.zeros(robot.nv), 0.1 * rng.normal(size=(300, robot.nv))
     expected = one_by_one(robot, q, v, tau, 300, 7, integrator="rk4")
     for most in (2, 7, 8, 100):
-        monkeypatch.setattr(sys.modules["dyn_service.simulation.simulate"], "_MOST_STEPS", most)
+        monkeypatch.setattr(sys.modules["dyn_service.simulation.simulate"], "_MAX_STEPS", most)
         motion = robot.simulate(q, v, tau, dt=1e-3, steps=300, every=7)
         assert motion.q.tobytes() == expected[0].tobytes()
         assert motion.v.tobytes() == expected[1].tobytes()

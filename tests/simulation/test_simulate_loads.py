@@ -450,7 +450,7 @@ def test_functions_never_see_what_is_not_finite(arm: Robot) -> None:
 
 
 def test_adaptive_steps_are_limited(arm: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adaptive, "MOST_EVALUATIONS", 300)
+    monkeypatch.setattr(adaptive, "MAX_EVALUATIONS", 300)
     with pytest.raises(FailedPreconditionError) as caught:
         arm.simulate(*start(arm), dt=20.0, steps=2, integrator="adaptive")
     assert str(caught.value).startswith("the simulation diverged in step 1 (t = ")

@@ -39,8 +39,8 @@ MAX_TIME_NS = 2**63 - 1
 """ROS 2's times have 63 bits."""
 MAX_CHUNK_BYTES = 1 << 28
 """Maximum size of a chunk, compressed or not; those of rosbag2 have some 4 MB."""
-MOST_RECORDS, RECORDS_PER_BYTE = 1024, 8
-"""A chunk of n bytes has at most MOST_RECORDS + n RECORDS_PER_BYTE records, since reading costs by the record. Messages
+MAX_RECORDS, RECORDS_PER_BYTE = 1024, 8
+"""A chunk of n bytes has at most MAX_RECORDS + n RECORDS_PER_BYTE records, since reading costs by the record. Messages
 of one flag at regular times compress to 0.7 bytes each or more, equal records to a thousandth of that.
 """
 IN_DATA: Mapping[int, Any] = {
@@ -142,7 +142,7 @@ def chunk(stream: BinaryIO, place: Place, path: Path) -> list[McapRecord]:
         raise InvalidArgumentError(f"bag {str(path)!r}: the chunk at byte {place.start} has {place.length} bytes")
     try:
         found = Chunk.read(ReadDataStream(BytesIO(content(stream, place))))
-        data, most = _unpacked(found), MOST_RECORDS + RECORDS_PER_BYTE * len(found.data)
+        data, most = _unpacked(found), MAX_RECORDS + RECORDS_PER_BYTE * len(found.data)
         if _has_more(data, most):
             cause = (
                 f"has more than {most} records in {len(found.data)} bytes: `mcap decompress` makes a bag that is read"

@@ -287,8 +287,8 @@ class Supervisor:
 
 QUICK_DEATH_S = 5.0
 """Processes that work for a shorter time than this are restarted with a longer delay each time."""
-MOST_QUICK_DEATHS = 10
-MOST_FAILED_STARTS = 3
+MAX_QUICK_DEATHS = 10
+MAX_FAILED_STARTS = 3
 """A process that was never ready is not started more often than this."""
 WRONG_STATUS = 2
 """Exit status of a node whose arguments are invalid; it is not restarted."""
@@ -495,9 +495,9 @@ class ManagedProcess:
             self.fault = cause
         elif 0 <= plan.respawn_max_retries <= self.restarts:
             self.fault = f"{cause} after {self.restarts} restarts, the maximum"
-        elif not self._ever_ready and (self._killed_for is not None or len(self.exits) >= MOST_FAILED_STARTS):
+        elif not self._ever_ready and (self._killed_for is not None or len(self.exits) >= MAX_FAILED_STARTS):
             self.fault = f"{cause}; started {len(self.exits)} times, it was never ready"
-        elif plan.respawn_max_retries < 0 and self._quick_deaths > MOST_QUICK_DEATHS:
+        elif plan.respawn_max_retries < 0 and self._quick_deaths > MAX_QUICK_DEATHS:
             self.fault = f"{cause}; {self._quick_deaths} times in a row within {QUICK_DEATH_S:.0f} s"
         if self.fault is not None:
             self._enter(ProcessState.FAILED)

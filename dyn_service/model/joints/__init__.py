@@ -28,7 +28,7 @@ numbers, arrays of states or symbols alike: an `Arithmetic` says how they are co
 
 axial      types with one degree of freedom
 base       the base class, and the arithmetic of all types
-free       types with several degrees of freedom
+multi_dof  types with several degrees of freedom
 rotations  rotations about axes, in planes, by quaternions
 """
 
@@ -38,7 +38,7 @@ from collections.abc import Callable, Mapping
 
 from dyn_service.model.joints.axial import Continuous, Prismatic, Revolute, Screw
 from dyn_service.model.joints.base import FIXED, NUMBERS, SINGLE, Arithmetic, Array, Joint, Terms, summed
-from dyn_service.model.joints.free import Floating, Planar, Spherical
+from dyn_service.model.joints.multi_dof import Floating, Planar, Spherical
 
 __all__ = ["FIXED", "JOINT_TYPES", "NUMBERS", "SINGLE", "Arithmetic", "Joint", "Planar", "Terms", "summed"]
 

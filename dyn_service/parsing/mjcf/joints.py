@@ -147,7 +147,7 @@ DROPPED = {
     "keyframe": "",
 }  # fmt: skip
 
-MOST_NOTES = 1000
+MAX_NOTES = 1000
 """Maximum number of notes on elements outside bodies; real robots have some tens."""
 
 _FORCING = {"wind": (0.0, 0.0, 0.0), "density": (0.0,), "viscosity": (0.0,)}
@@ -192,9 +192,9 @@ class Rest:
 
     def notes(self, robot: Place) -> Iterator[Note]:
         """Returns the notes on these elements."""
-        yield from self._notes[:MOST_NOTES]
-        if len(self._notes) > MOST_NOTES:
-            text = f"{len(self._notes) - MOST_NOTES} further notes on elements outside the bodies are not listed"
+        yield from self._notes[:MAX_NOTES]
+        if len(self._notes) > MAX_NOTES:
+            text = f"{len(self._notes) - MAX_NOTES} further notes on elements outside the bodies are not listed"
             yield robot.note("reported", text)
         for tag, what in DROPPED.items():
             sections = self._root.all(tag)

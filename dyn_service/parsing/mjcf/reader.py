@@ -33,7 +33,7 @@ from dyn_service.parsing.quantities import Faults, Place, counted, named, quoted
 from dyn_service.parsing.shapes import Mesh, Meshes
 from dyn_service.parsing.structure import WORLD, assemble
 from dyn_service.parsing.writing.text import numbers
-from dyn_service.parsing.xml_elements import MOST_ELEMENTS, Element, Files, ReadLimits, Unread, spliced
+from dyn_service.parsing.xml_elements import MAX_ELEMENTS, Element, Files, ReadLimits, Unread, spliced
 
 REPLICATE = "replicate"
 ROOTS = ("mujoco", "mujocoinclude")
@@ -153,7 +153,7 @@ class _Reader:
         name = quantities.name(text if text.strip() else NO_NAME, place)
         place = Place(self._source, named("robot", name), root.line)
         self._classes = Classes(root.all("default"), self._compiler(place))
-        _expand(root, self._classes, self._source, min(self._limits.elements, MOST_ELEMENTS))
+        _expand(root, self._classes, self._source, min(self._limits.elements, MAX_ELEMENTS))
         self._meshes = self._assets()
         if not root.all("worldbody"):
             raise place.fault("there is no <worldbody>, expected one")

@@ -32,7 +32,7 @@ CLASSED = (
 )  # fmt: skip
 """Elements whose defaults are read."""
 
-MOST_CLASSES = 2000
+MAX_CLASSES = 2000
 """Maximum number of classes; real robots have some tens."""
 
 PARTIAL = ("size", "stiffness", "damping", "gear")
@@ -224,8 +224,8 @@ class Classes:
             raise place.fault("there is no class, expected one for nested defaults")
         if name in self._of:
             raise place.fault(f"the class {quoted(name)} is already defined, expected unique names")
-        if len(self._of) >= MOST_CLASSES:
-            text = f"there are more than {MOST_CLASSES} default classes"
+        if len(self._of) >= MAX_CLASSES:
+            text = f"there are more than {MAX_CLASSES} default classes"
             raise ResourceExhaustedError(f"{place.file}:{place.line}: {text}")
         self._of[name] = dict(self._of[outer])
         return name

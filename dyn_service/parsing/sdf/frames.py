@@ -24,7 +24,7 @@ from dyn_service.support.suggestions import did_you_mean
 
 MODEL = "__model__"
 SCOPE = "::"
-MOST_STEPS = 200_000
+MAX_STEPS = 200_000
 """Maximum number of steps between frames in all queries; a robot of 100 links takes 400."""
 
 LONGEST_LOOP = 8
@@ -123,7 +123,7 @@ class Frames:
                     seen[above] = len(way)
                     way.append(above)
             self._steps += 1
-            if self._steps > MOST_STEPS:
+            if self._steps > MAX_STEPS:
                 place = self._of[inner].place
                 raise ResourceExhaustedError(f"{place.file}:{place.line}: the robot's chains of frames are too long")
         up, down = (way[: seen[shared]] for way, seen in zip(ways, met, strict=True))

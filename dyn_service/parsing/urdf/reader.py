@@ -68,7 +68,7 @@ QUATERNIONS_SINCE = (1, 1)
 
 # Between two angle brackets, so that the search is linear.
 _FLOATING = re.compile(r"""<joint\b([^<>]*\btype\s*=\s*["']floating["'][^<>]*)>""")
-_MOST_FLOATING = 8
+_MAX_FLOATING = 8
 """Maximum number of notes on floating joints in comments; finding the line of each costs the comment's length."""
 
 _NAME = re.compile(r"""\bname\s*=\s*["']([^"'<>]*)["']""")
@@ -312,7 +312,7 @@ class _Reader:
 
     def _note_floating(self, comments: Iterable[Comment], place: Place) -> None:
         found = ((comment, joint) for comment in comments for joint in _FLOATING.finditer(comment.text))
-        for comment, joint in islice(found, _MOST_FLOATING):
+        for comment, joint in islice(found, _MAX_FLOATING):
             name = _NAME.search(joint[1])
             which = f"joint {quoted(name[1])}" if name else "a joint"
             line = comment.line + comment.text.count("\n", 0, joint.start())

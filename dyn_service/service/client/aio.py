@@ -23,7 +23,7 @@ from dyn_service.model.description import RootType
 from dyn_service.service.client import flows
 from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries, awaited
 from dyn_service.service.client.channels import AsyncChannel
-from dyn_service.service.client.connection import LEAST_S, Connection, check_seconds
+from dyn_service.service.client.connection import MIN_S, Connection, check_seconds
 from dyn_service.service.client.flows import Ask, Flow, RemoteDescribed, T, read_head
 from dyn_service.service.client.retries import CHECK_S, Cause, RetryState, Step, TimeoutExtension
 from dyn_service.service.client.sync import Client
@@ -138,7 +138,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
                     await asyncio.sleep(0)  # the time limit is checked here
                     await channel.is_connected(left_s)
                     left = begun + left_s - loop.time()
-                    payload = self._packed(request_id, request, max(left, LEAST_S))
+                    payload = self._packed(request_id, request, max(left, MIN_S))
                 call = _Call(request, len(payload), begun, loop.create_future(), limit, extension, self._epoch)
                 self._pending[request_id] = call
                 if self._watcher is None or self._watcher.done():

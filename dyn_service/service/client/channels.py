@@ -49,7 +49,7 @@ _KEEPALIVE_S = 2
 """Interval of TCP keepalive; a connection whose host misses four is closed.
 
 ZeroMQ's own heartbeats are off: with them, libzmq 4.3.5 aborts the process when a server closes the connection of a
-client that holds `_MOST_UNREAD` replies (`Assertion failed: !_io_error`, at the next heartbeat).
+client that holds `_MAX_UNREAD` replies (`Assertion failed: !_io_error`, at the next heartbeat).
 """
 
 _RENEW_S = 2.5
@@ -57,7 +57,7 @@ _RENEW_S = 2.5
 as a peer that is not ZeroMQ or a message that is too long. Longer than `_HANDSHAKE_MS`.
 """
 
-_MOST_UNREAD = 16
+_MAX_UNREAD = 16
 """Replies that libzmq queues for a client with one call at a time before it stops reading from the connection. The
 asyncio client has libzmq's default of 1000; with fewer, thousands of concurrent calls take twice as long.
 """
@@ -232,7 +232,7 @@ class Channel(_ZmqChannel):
 
     def _connect(self) -> None:
         made = (self._context or zmq.Context.instance()).socket(zmq.DEALER)
-        made.setsockopt(zmq.RCVHWM, _MOST_UNREAD)
+        made.setsockopt(zmq.RCVHWM, _MAX_UNREAD)
         self._socket = self._connected(made)
         self._send = plain_send(self._socket)
         self._receive: Callable[..., Any] = self._socket.recv

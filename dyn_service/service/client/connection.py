@@ -44,12 +44,12 @@ MAX_WAIT_S = 1e6
 as transports require.
 """
 
-LEAST_S = 1e-6
+MIN_S = 1e-6
 """Minimum deadline that is sent."""
 
 MAX_RETRIES = 1000
 
-_MOST_PROBES = 16
+_MAX_PROBES = 16
 """Number of recent probes whose replies are recognised."""
 
 
@@ -178,7 +178,7 @@ class Connection:
         """Returns a health request, whose reply shows that the server is alive, and its epoch."""
         self._counters.probes += 1
         self._last_id += 1
-        if len(self._probes) >= _MOST_PROBES:
+        if len(self._probes) >= _MAX_PROBES:
             self._probes.pop(next(iter(self._probes)))
         self._probes[self._last_id] = self._epoch
         return pack_request(self._last_id, "health", UNSET, UNSET, UNSET, UNSET, PROBE_S * 1e3)

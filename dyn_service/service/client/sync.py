@@ -28,7 +28,7 @@ from dyn_service.errors import DeadlineExceededError, DynError, FailedPreconditi
 from dyn_service.model.description import RootType
 from dyn_service.service.client import flows
 from dyn_service.service.client.channels import Channel, forks
-from dyn_service.service.client.connection import LEAST_S, Connection, check_seconds, first_id
+from dyn_service.service.client.connection import MIN_S, Connection, check_seconds, first_id
 from dyn_service.service.client.flows import Ask, Flow, RemoteDescribed, T, array_of, array_reader, pack_request
 from dyn_service.service.client.retries import CHECK_S, Cause, RetryState, Step, TimeoutExtension
 from dyn_service.service.protocol.messages import Notice, ReplyHead
@@ -287,7 +287,7 @@ class Client(Connection, GaitQueries):
         """
         channel = self._channel
         while (left := until - perf_counter()) > 0 and channel.is_connected(left):
-            payload = self._packed(request_id, request, max(until - perf_counter(), LEAST_S))
+            payload = self._packed(request_id, request, max(until - perf_counter(), MIN_S))
             if channel.send(payload):
                 return payload
         raise self._unreachable(timeout_s)

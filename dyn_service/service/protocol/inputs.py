@@ -47,7 +47,7 @@ from dyn_service.service.protocol.arrays import (
 from dyn_service.service.protocol.messages import encode
 from dyn_service.support.suggestions import did_you_mean
 
-MOST_ENCODINGS = 64
+MAX_ENCODINGS = 64
 """Encodings of wrenches and overlays that a process keeps."""
 
 _encodings: dict[Hashable, tuple[object, Raw]] = {}
@@ -142,7 +142,7 @@ def _state_overlay(value: Any, path: str) -> Raw | None:
 
 
 def _kept(key: Hashable, value: object, encoded: Raw) -> Raw:
-    if len(_encodings) >= MOST_ENCODINGS:
+    if len(_encodings) >= MAX_ENCODINGS:
         _encodings.clear()
     _encodings[key] = value, encoded
     return encoded

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 _SWITCH_S = 1e-4  # longest time that another thread may hold the interpreter lock while the server's thread waits
-_MOST_FILES = 65536  # soft limit of open files to set; each connection takes one
+_MAX_FILES = 65536  # soft limit of open files to set; each connection takes one
 _KEPT_FILES = 64  # open files reserved for purposes other than connections and their messages
 
 
@@ -65,6 +65,6 @@ def settle_process() -> None:
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+        most = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
         if soft != resource.RLIM_INFINITY and soft < most:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -42,7 +42,7 @@ from dyn_service.simulation.divergence import diverged
 from dyn_service.simulation.integrators.stick_slip import Equation, Sticking, moved
 from dyn_service.simulation.task import Task
 
-_MOST_PASSES, _SAME_PUSH = 10, 1e-3
+_MAX_PASSES, _SAME_PUSH = 10, 1e-3
 """Maximum number of solutions of a `stick_slip` step, until friction bounds match the normal forces, and the relative
 tolerance of normal forces.
 """
@@ -144,7 +144,7 @@ class StickSlipSteps:
         )
         joints, start = len(rubbing), v[index]
         bound = supports.bound(dt * pushing.forces(pushing.rows @ start))
-        for _ in range(_MOST_PASSES):
+        for _ in range(_MAX_PASSES):
             limits = np.concatenate([dt * friction[rubbing], bound])
             found = velocities(equation.A[index], equation.r[index], start, pushers, Rubbing(rows, limits), held)
             if found is None:
@@ -326,7 +326,7 @@ def _braked(equation: Equation, braked: Array) -> Equation:
 _YIELD = 1e-6
 """Regularisation of a held direction, relative to its inverse inertia."""
 
-_MOST_ITERATIONS, _MOST_TRIES = 200, 40
+_MAX_ITERATIONS, _MAX_TRIES = 200, 40
 """Maximum number of iterations, and of those of the line search."""
 
 _SETTLED, _ROUNDED = 1e-22, 1e4
@@ -393,7 +393,7 @@ def velocities(A: Array, r: Array, start: Array, push: Pushers, rub: Rubbing, he
     laws = _Laws.of(inverse, push, rub, held)
     enough = _SETTLED * float(r @ inverse @ r)
     v, least = laws.guess(A, r, laws.rows @ start), np.inf
-    for _ in range(_MOST_ITERATIONS):
+    for _ in range(_MAX_ITERATIONS):
         x = laws.rows @ v
         g = A @ v - r - laws.impulses(x) @ laws.rows
         p = -np.linalg.solve(A + laws.curvature(x), g)
@@ -486,7 +486,7 @@ def _along(laws: _Laws, x: Array, dx: Array, linear: float, square: float, left:
     low, high, at_low, at_high = 0.0, 1.0, -left, slope(1.0)
     if at_high <= _ENOUGH * left:
         return 1.0
-    for k in range(_MOST_TRIES):
+    for k in range(_MAX_TRIES):
         middle = (low * at_high - high * at_low) / (at_high - at_low) if k % 3 else 0.5 * (low + high)
         at_middle = slope(middle)
         if abs(at_middle) <= _ENOUGH * left:

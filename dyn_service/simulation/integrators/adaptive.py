@@ -30,7 +30,7 @@ Integration = Generator[tuple[float, Array, Array], Array, tuple[Array, Array]]
 RELATIVE, ABSOLUTE = 1e-12, 1e-14
 """Largest estimated error of a step: RELATIVE |x| + ABSOLUTE."""
 
-MOST_EVALUATIONS = 100_000
+MAX_EVALUATIONS = 100_000
 """Maximum number of accelerations between two times of the grid."""
 
 _SUBSTEPS = (2, 4, 6, 8, 10, 12, 14, 16)
@@ -69,7 +69,7 @@ def between(task: Task, k: int, q: Array, v: Array) -> Generator[Stage, Array, t
     fault: FailedPreconditionError | None = None
     try:
         t, q, v = next(integration)
-        for _ in range(MOST_EVALUATIONS):
+        for _ in range(MAX_EVALUATIONS):
             a = np.full_like(v, np.nan)
             # A stage of a step that is far too long may overflow: functions are not called there, and the step is
             # rejected.
@@ -91,7 +91,7 @@ def between(task: Task, k: int, q: Array, v: Array) -> Generator[Stage, Array, t
     raise diverged(
         number,
         t,
-        f"it needs more than {MOST_EVALUATIONS} evaluations between two times of the grid: it grows without bound, "
+        f"it needs more than {MAX_EVALUATIONS} evaluations between two times of the grid: it grows without bound, "
         f"or dt = {task.dt:g} s is too long for such a fast motion",
     )
 

@@ -35,7 +35,7 @@ Flow = Callable[[Array, Array], tuple[Array, Array]]
 """(q, p) -> q-dot, p-dot."""
 
 _ROUNDING = float(np.finfo(np.float64).eps)
-_MOST_ITERATIONS = 100
+_MAX_ITERATIONS = 100
 _PATIENCE = 4
 """Iterations without a smaller change after which the rounding of the flow is measured, which costs two flows per
 joint. Positions and momenta contract alternately, so that every second change may be no smaller than the previous
@@ -45,7 +45,7 @@ _SPREAD = 16.0
 """Factor on the measured rounding of the flow: the measurement covers roundings of the state, not those inside the
 flow."""
 
-_MOST_ROUNDING = 1e-6
+_MAX_ROUNDING = 1e-6
 """Largest change, relative to the state, that can count as rounding; beyond it the iteration has diverged."""
 
 
@@ -68,7 +68,7 @@ def midpoint_step(
     last = least = np.inf
     found: Any = np.zeros(q.shape[:-1], dtype=bool)[()]
     waited: Any = 0
-    for _ in range(_MOST_ITERATIONS):
+    for _ in range(_MAX_ITERATIONS):
         q_mid, p_mid = _moved(at, q, pi, v, p_dot, half)
         v_next, p_dot_next = _flow_on_parents(flow, at, q_mid, p_mid)
         change = np.maximum(_largest(v_next - v) / q_size, _largest(p_dot_next - p_dot) / p_size)
@@ -85,7 +85,7 @@ def midpoint_step(
             on_parents = partial(_flow_on_parents, flow, at)
             rounding = _rounding(on_parents, q_mid, p_mid, (v_next, p_dot_next), q_size, p_size)
             # The rounding of a diverged state is of its own size, so a change of this size is not a midpoint.
-            found = found | (stalled & (change <= np.minimum(_SPREAD * rounding, _MOST_ROUNDING)))
+            found = found | (stalled & (change <= np.minimum(_SPREAD * rounding, _MAX_ROUNDING)))
         if found.all():
             return _arrived(at, q, pi, v, p_dot, dt)
         last, least = change, np.minimum(least, change)

@@ -225,7 +225,7 @@ def test_a_node_that_hangs_again_and_again_waits_longer_each_time(monkeypatch: p
         process.causes.append("hung")
         if process._after_death(-9):
             delays.append(process._delay_s())
-    assert len(delays) == supervision.MOST_QUICK_DEATHS
+    assert len(delays) == supervision.MAX_QUICK_DEATHS
     assert delays[:4] == pytest.approx([0.2, 0.4, 0.8, 1.6])
     assert max(delays) == supervision.MAX_DELAY_S
     assert process.fault == "hung; 11 times in a row within 5 s"

@@ -23,7 +23,7 @@ from dyn_service.errors import (
     from_wire,
 )
 from dyn_service.parsing import xml_elements as markup
-from dyn_service.parsing.quantities import MOST_FAULTS
+from dyn_service.parsing.quantities import MAX_FAULTS
 from dyn_service.parsing.urdf.reader import ReadLimits, read, read_file, read_text
 from tests.phrases import naming, unnamed
 
@@ -623,8 +623,8 @@ def test_the_list_of_faults_ends() -> None:
     with pytest.raises(UrdfError) as caught:
         read_text(robot("<link/>\n" * 500))
     lines = str(caught.value).splitlines()
-    assert len(lines) == MOST_FAULTS + 1
+    assert len(lines) == MAX_FAULTS + 1
     assert lines[-2:] == [
-        f"<text>:{MOST_FAULTS + 1}: link: the attribute 'name' is missing",
-        f"further faults after these {MOST_FAULTS} are not looked for",
+        f"<text>:{MAX_FAULTS + 1}: link: the attribute 'name' is missing",
+        f"further faults after these {MAX_FAULTS} are not looked for",
     ]

@@ -16,7 +16,7 @@ from dyn_service.api.spec import Kind
 from dyn_service.service.protocol import inputs
 from dyn_service.service.protocol.arrays import pack_array, pack_output, unpack_array
 from dyn_service.service.protocol.inputs import (
-    MOST_ENCODINGS,
+    MAX_ENCODINGS,
     pack,
     pack_state,
     pack_wrenches,
@@ -160,12 +160,12 @@ def test_changes_of_a_wrench_are_sent() -> None:
 
 
 def test_few_encodings_are_kept() -> None:
-    values: list[Any] = [Overlay(Payload("a", float(k))) for k in range(MOST_ENCODINGS // 2 + 10)]
+    values: list[Any] = [Overlay(Payload("a", float(k))) for k in range(MAX_ENCODINGS // 2 + 10)]
     values += [Wrench("a", (float(k), 0.0, 0.0)) for k in range(len(values))]
     for value in values:
         kind: Kind = "overlay" if isinstance(value, Overlay) else "wrenches"
         assert pack_state(kind, value, "x") is pack_state(kind, value, "x") is not None
-        assert len(inputs._encodings) <= MOST_ENCODINGS
+        assert len(inputs._encodings) <= MAX_ENCODINGS
 
 
 @pytest.mark.parametrize(

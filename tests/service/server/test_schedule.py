@@ -133,7 +133,7 @@ def test_disconnected_peers_are_not_kept() -> None:
 
 
 def test_memory_of_past_peers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyn_service.service.server.answering.jobs._MOST_REMEMBERED", 10)
+    monkeypatch.setattr("dyn_service.service.server.answering.jobs._MAX_REMEMBERED", 10)
     schedule = Schedule()
     schedule.add(task("busy", long=True))
     for number in range(100):

@@ -19,10 +19,10 @@ from dyn_service.service.server.administration.metrics import Durations, Metrics
 from dyn_service.service.server.answering.jobs import Job
 from dyn_service.service.server.answering.plan import (
     FREQUENT,
-    MOST_CHOICES,
-    MOST_OPTION_BYTES,
-    MOST_OVERLAY_BYTES,
-    MOST_OVERLAYS,
+    MAX_CHOICES,
+    MAX_OPTION_BYTES,
+    MAX_OVERLAY_BYTES,
+    MAX_OVERLAYS,
 )
 from dyn_service.service.server.answering.service import Service
 from tests.conftest import URDF
@@ -271,16 +271,16 @@ def test_few_overlays_are_kept_for_the_fast_path(pendulum: Robot) -> None:
     joint = {"j": {"damping": array(np.array(0.1))}}
     links = {"payloads": [{"link": "pendulum", "mass": 1.0}] * 100}
     several = {"payloads": [{"link": "pendulum", "mass": array(np.array([1.0, 2.0]))}]}
-    assert len(msgpack.packb(links)) > MOST_OVERLAY_BYTES
+    assert len(msgpack.packb(links)) > MAX_OVERLAY_BYTES
     for overlay in (links, several, {"joints": joint}):
         for _ in range(2 * FREQUENT + 2):
             assert service.answer_single_state(with_overlay(overlay), perf_counter_ns()) is None
     fast = service.registry.plans["pendulum", "inverse_dynamics"].fast_path
     assert fast is not None
-    for k in range(2 * MOST_OVERLAYS):
+    for k in range(2 * MAX_OVERLAYS):
         light = {"payloads": [{"link": "pendulum", "mass": 1.0 + k}]}
         assert service.answer_single_state(with_overlay(light), perf_counter_ns()) is None
-        assert 0 < len(fast._overlays) <= MOST_OVERLAYS
+        assert 0 < len(fast._overlays) <= MAX_OVERLAYS
 
 
 def test_few_encodings_of_options_are_kept(pendulum: Robot) -> None:
@@ -288,7 +288,7 @@ def test_few_encodings_of_options_are_kept(pendulum: Robot) -> None:
     service = Service([pendulum])
     inputs = dict.fromkeys(("q", "v", "tau"), array(np.ones(1)))
     fast = None
-    for k in [*range(1, MOST_CHOICES + 5), MOST_OPTION_BYTES]:
+    for k in [*range(1, MAX_CHOICES + 5), MAX_OPTION_BYTES]:
         message = request("constraint_forces", inputs=inputs, options={"joints": pendulum.joint_names * k})
         payload, now = msgpack.packb(message), perf_counter_ns()
         expected = msgpack.unpackb(service.handle(payload, now))["outputs"]
@@ -298,8 +298,8 @@ def test_few_encodings_of_options_are_kept(pendulum: Robot) -> None:
             reply = service.answer_single_state(payload, now)
             assert reply is not None
             assert msgpack.unpackb(reply)["outputs"] == expected
-        assert 0 < len(fast._choices) <= MOST_CHOICES
-        assert all(len(packed) <= MOST_OPTION_BYTES for packed, *_ in fast._choices)
+        assert 0 < len(fast._choices) <= MAX_CHOICES
+        assert all(len(packed) <= MAX_OPTION_BYTES for packed, *_ in fast._choices)
 
 
 def test_robots_of_equal_sizes_share_their_decoders(pendulum: Robot) -> None:

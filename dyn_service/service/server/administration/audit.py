@@ -32,9 +32,9 @@ AUDIT = logging.getLogger("dyn.audit")
 AUDIT.setLevel(logging.INFO)
 
 _REFUSALS_EVERY_S = 1.0
-_MOST_TEXT = 200  # maximum number of characters logged of a text that a client sent
+_MAX_TEXT = 200  # maximum number of characters logged of a text that a client sent
 
-_MOST_CALLERS = 1000
+_MAX_CALLERS = 1000
 
 
 class _Refusals:
@@ -52,7 +52,7 @@ class _Refusals:
             if now - logged_s < _REFUSALS_EVERY_S:
                 self._last[who] = (logged_s, count + 1)
                 return None
-            if len(self._last) >= _MOST_CALLERS:
+            if len(self._last) >= _MAX_CALLERS:
                 self._last.clear()
             self._last[who] = (now, 0)
             return count
@@ -83,8 +83,8 @@ def record_done(caller: Caller, query: str, robot: str, fingerprint: str) -> Non
 def record_refused(caller: Caller, query: str, robot: Any, fault: Exception) -> None:
     """Records a change to a robot of this name, if any, that was refused or failed."""
     code, cause = (fault.code, fault.message) if isinstance(fault, DynError) else (InternalError.code, "")
-    name = robot[:_MOST_TEXT] if isinstance(robot, str) else None
-    record(Change(caller.name, query, name, code, cause=cause[:_MOST_TEXT]))
+    name = robot[:_MAX_TEXT] if isinstance(robot, str) else None
+    record(Change(caller.name, query, name, code, cause=cause[:_MAX_TEXT]))
 
 
 def write(change: Change) -> None:

@@ -161,7 +161,7 @@ def cancelled_error() -> DeadlineExceededError:
     return DeadlineExceededError("the request was cancelled by its client")
 
 
-_MOST_REMEMBERED = 4096  # number of peers whose last turn is stored; more than there are connections
+_MAX_REMEMBERED = 4096  # number of peers whose last turn is stored; more than there are connections
 
 _Line = dict[Any, OrderedDict[Task, int]]
 """By peer, its waiting tasks in order, with their arrival numbers."""
@@ -242,7 +242,7 @@ class Schedule:
         number = hash(peer)
         self._last_turns[number] = turn
         self._last_turns.move_to_end(number)
-        if len(self._last_turns) > _MOST_REMEMBERED:
+        if len(self._last_turns) > _MAX_REMEMBERED:
             self._last_turns.popitem(last=False)
 
     def _line(self, task: Task) -> _Line:

@@ -43,11 +43,11 @@ _Given = tuple[list[Array], Mapping[str, Any], Order | None]
 """The required vectors in the row's order, other values by name, and the request's order of joints."""
 
 FEW_WRENCHES = 4  # maximum number of wrenches on the fast path
-MOST_WRENCHES, MOST_WRENCH_BYTES = 16, 1024  # encodings of wrenches kept per query and robot, and the length of one
-MOST_OVERLAYS, MOST_OVERLAY_BYTES = 64, 2048  # overlays kept per query and robot, and the length of one
-MOST_DECODERS = 1024  # decoders of inputs kept, one for each query and size of robots
+MAX_WRENCHES, MAX_WRENCH_BYTES = 16, 1024  # encodings of wrenches kept per query and robot, and the length of one
+MAX_OVERLAYS, MAX_OVERLAY_BYTES = 64, 2048  # overlays kept per query and robot, and the length of one
+MAX_DECODERS = 1024  # decoders of inputs kept, one for each query and size of robots
 FREQUENT = 8  # after so many requests with the same overlay the server's thread makes its robot, which takes 1 ms
-MOST_CHOICES, MOST_OPTION_BYTES = 64, 256  # encodings of options kept per query and robot, and the length of one
+MAX_CHOICES, MAX_OPTION_BYTES = 64, 256  # encodings of options kept per query and robot, and the length of one
 _NONE = b"\xc0"
 _NO_OPTIONS = Raw(_NONE)
 
@@ -164,8 +164,8 @@ class FastPath:
         wrenches = [_wrench(each, data) for each in given]
         if may_be_infinite(b"".join(data)):
             return None
-        if len(packed) <= MOST_WRENCH_BYTES:
-            if len(self._pushes) >= MOST_WRENCHES:
+        if len(packed) <= MAX_WRENCH_BYTES:
+            if len(self._pushes) >= MAX_WRENCHES:
                 self._pushes.clear()
             self._pushes[packed] = wrenches
         return wrenches
@@ -175,9 +175,9 @@ class FastPath:
         known = self._overlays.get(packed, 0)
         if isinstance(known, Overlay):
             return known
-        if len(packed) > MOST_OVERLAY_BYTES:
+        if len(packed) > MAX_OVERLAY_BYTES:
             return None
-        if len(self._overlays) >= MOST_OVERLAYS:
+        if len(self._overlays) >= MAX_OVERLAYS:
             self._overlays.clear()
         self._overlays[packed] = known + 1
         if known < FREQUENT:
@@ -203,8 +203,8 @@ class FastPath:
             return None
         if predict_cost(row, self._sizes, {}, checked_options(row, given)).work_s > SLOW_WORK_S:
             return None
-        if len(packed) <= MOST_OPTION_BYTES:
-            if len(self._choices) >= MOST_CHOICES:
+        if len(packed) <= MAX_OPTION_BYTES:
+            if len(self._choices) >= MAX_CHOICES:
                 self._choices.clear()
             self._choices[packed, has_wrenches, has_overlay] = given
         return given
@@ -266,7 +266,7 @@ def kernel_of(row: Query, inputs: Container[str], options: Mapping[str, Any]) ->
     return method, variant, options.get(row.leaves_out or "", True)
 
 
-@lru_cache(maxsize=MOST_DECODERS)
+@lru_cache(maxsize=MAX_DECODERS)
 def _inputs_decoder(
     query: str,
     lengths: tuple[tuple[str, int], ...],
@@ -319,7 +319,7 @@ def _option(option: Option) -> Any:
     return kinds[option.type] | None | UnsetType
 
 
-@lru_cache(maxsize=MOST_DECODERS)
+@lru_cache(maxsize=MAX_DECODERS)
 def _vector(length: int) -> Any:
     """Returns a msgspec type for an `<f8` array of that length."""
     data = Annotated[bytes, Meta(min_length=8 * length, max_length=8 * length)]

@@ -221,7 +221,7 @@ class WorkerHandle:
             self.due_ns = self.due_ns if due is None else min(self.due_ns, due)
 
 
-_MOST_REFUSED = 1000
+_MAX_REFUSED = 1000
 _REFUSED_NS = 600_000_000_000  # time for which a kernel that took too long is refused; the machine may have been busy
 
 
@@ -237,7 +237,7 @@ class RefusedKernels:
         kind = self._kind(task)
         if kind is None:
             return
-        while len(self._known) >= _MOST_REFUSED:
+        while len(self._known) >= _MAX_REFUSED:
             del self._known[next(iter(self._known))]
         self._known[kind] = (error, now_ns + _REFUSED_NS)
 
