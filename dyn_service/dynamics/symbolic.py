@@ -79,6 +79,7 @@ class SymbolicEquations:
         )
 
 
+@ex.graph()
 def equations_of_motion(
     tree: Tree,
     *,
