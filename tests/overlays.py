@@ -13,7 +13,7 @@ import numpy as np
 
 from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload, Query, Wrench
 from dyn_service.api.spec import DIRECTIONS
-from dyn_service.dynamics.topology import pairs
+from dyn_service.dynamics.structure import pairs
 from dyn_service.engine.robot import Robot
 from dyn_service.model import composite
 from dyn_service.model import description as described

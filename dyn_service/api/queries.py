@@ -568,7 +568,7 @@ class RobotQueries(Described, ABC):
         `influence_operators`. Robots with mimic joints have no such factors.
         """
 
-    @query(equation="Newton-Euler Def. 1, 2, Figs. 2, 3", kernel="topology.topology", control=False)
+    @query(equation="Newton-Euler Def. 1, 2, Figs. 2, 3", kernel="structure.topology", control=False)
     def topology(self, *, bodies: Literal["moving", "links"] = "moving", out: Outs[Topology] = None) -> Topology:
         """Parents, ancestors, children and branches of the bodies, and the nilpotency of Phi.
 
@@ -1022,13 +1022,13 @@ class RobotQueries(Described, ABC):
         the shorter way.
         """
 
-    @query(equation="each body in its joint's frame", kernel="configurations.neutral", control=False)
+    @query(equation="each body in its joint's frame", kernel="structure.neutral", control=False)
     def neutral(self, *, out: Out = None) -> PositionResult:
         """The position at which every body frame coincides with its joint frame: zeros, and quaternions (0, 0, 0,
         1).
         """
 
-    @query(equation="uniform over the range of each joint", kernel="configurations.random_configuration", control=False)
+    @query(equation="uniform over the range of each joint", kernel="structure.random_configuration", control=False)
     def random_configuration(self, *, seed: int = 0, out: Out = None) -> PositionResult:
         """A random position within the limits of each joint; the same for the same seed.
 

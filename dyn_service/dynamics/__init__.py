@@ -2,7 +2,6 @@
 
 articulated         forward dynamics in O(N), the factored inverse of the mass matrix
 body_frame          inverse dynamics in body frames, with intermediate results
-configurations      neutral and random positions
 constraint          joint wrenches and their constraint parts
 coriolis            the Coriolis matrix
 derivatives         first derivatives of inverse and forward dynamics and of steps
@@ -11,7 +10,6 @@ feedback            control laws that are linear in the error
 hamilton            Hamilton's equations in (q, p)
 integration         time steps
 kinematics          poses of bodies, joint subspaces
-rolled_tree         recursions recorded once per kind of body, for kernels of large robots
 mass_matrix         mass matrix and forward dynamics through its factors
 motion_derivatives  first derivatives of points, momenta and energies
 newton_euler        inverse dynamics by the recursive Newton-Euler algorithm
@@ -19,10 +17,11 @@ operators           influence operators at a state
 passive             damping, friction, armature and springs
 projected           projected Newton-Euler equations
 regressors          efforts, loads, momenta and energies, linear in the dynamic parameters
+rolled_tree         recursions recorded once per kind of body, for kernels of large robots
 sensors             ideal force/torque sensors and IMUs
 spatial             six-vectors and their transforms
+structure           neutral and random positions, topology: what depends on no state
 sweeps              outward and inward recursions over the tree
 symbolic            equations as readable text
 task_space          task-space inertia and dynamics
-topology            pairs of bodies on a common branch
 """

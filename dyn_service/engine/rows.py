@@ -29,7 +29,7 @@ from dyn_service.api.description import (
 )
 from dyn_service.api.queries import DEFAULT_GRAVITY, Array, Query
 from dyn_service.api.spec import EVERY_PART, Spec
-from dyn_service.dynamics.topology import pairs
+from dyn_service.dynamics.structure import pairs
 from dyn_service.engine.wrenches import turn
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.kernels.signature import Signature

@@ -63,7 +63,7 @@ from scipy import sparse
 from dyn_service.api.arrays import broadcast, vectors
 from dyn_service.api.queries import Array
 from dyn_service.api.results import ConstraintForces
-from dyn_service.dynamics.topology import nilpotency
+from dyn_service.dynamics.structure import nilpotency
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model import composite
 from dyn_service.model.arrays import Matrix, Vector

@@ -128,7 +128,6 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_newton_euler.py",
     ),
     "dynamics/body_frame.py": (_NUMBERS, "tests/theory/test_body_frame.py"),
-    "dynamics/configurations.py": ("tests/model/test_joints.py", "tests/oracle/test_many_types.py"),
     "dynamics/constraint.py": (
         _NUMBERS,
         "tests/theory/test_branch_inertias.py",
@@ -175,7 +174,11 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "formulations/segments.py": ("tests/theory/test_matrix_formalism.py",),
     "dynamics/symbolic.py": ("tests/theory/test_symbolic.py",),
-    "dynamics/topology.py": ("tests/theory/test_operators.py",),
+    "dynamics/structure.py": (
+        "tests/theory/test_operators.py",
+        "tests/model/test_joints.py",
+        "tests/oracle/test_many_types.py",
+    ),
     "kernels/graph.py": _OVERLAYS,
     "dynamics/rolled_tree.py": ("tests/kernels/test_rolled.py",),
     "kernels/rolled.py": ("tests/kernels/test_rolled.py",),

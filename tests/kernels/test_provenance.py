@@ -128,13 +128,13 @@ def test_modules_that_determine_a_kernel_are_read(monkeypatch: pytest.MonkeyPatc
     shaping |= {"kernels.frames", "kernels.graph", "kernels.lower", "kernels.trig", "kernels.certify", "kernels.jit"}
     shaping |= {"kernels.budget"}  # a stored refusal is invalid if the limit changes
     shaping |= {"model.tree", "model.composite", "model.joints", "model.inertia"}
-    shaping |= {f"model.joints.{name}" for name in ("base", "axial", "free", "rotations")}  # a package of the package
+    shaping |= {f"model.joints.{name}" for name in ("base", "axial", "multi_dof", "rotations")}  # a package of the package
     assert shaping <= read
     assert "model.building" not in read  # its results are in the tree's fingerprint
 
 
 def test_a_package_is_followed_however_it_is_imported() -> None:
-    """`description` imports the package, `free` modules in it."""
+    """`description` imports the package, `multi_dof` modules in it."""
     assert "dyn_service.model.joints" in store._module("dyn_service.model.description")[1]
     assert "dyn_service.model.joints.rotations" in store._module("dyn_service.model.joints.multi_dof")[1]
 
@@ -145,7 +145,7 @@ def test_no_other_modules_are_read(row: Query, monkeypatch: pytest.MonkeyPatch) 
     for function in row.kernels.values():
         read = modules(function, monkeypatch)
         assert {name.partition(".")[0] for name in read} == {"dynamics", "kernels", "model"}
-        assert not read & {"dynamics.symbolic", "dynamics.configurations", "kernels.direct", "kernels.library"}
+        assert not read & {"dynamics.symbolic", "dynamics.structure", "kernels.direct", "kernels.library"}
         if function.partition(".")[0] in ("newton_euler", "mass_matrix"):
             assert not read & {"dynamics.hamilton", "dynamics.projected", "dynamics.body_frame", "dynamics.operators"}
 

@@ -1,11 +1,13 @@
-"""Ancestor pairs of bodies: the sparsity pattern that every Phi_A and Psi_A of a robot shares.
+"""What does not depend on a state: neutral and random positions, and the topology of a robot.
+
+Ancestor pairs of bodies are the sparsity pattern that every Phi_A and Psi_A of a robot shares:
 
     Phi   block (i, j) where j is the parent of i                    Def. 1
     Psi   block (i, j) where j is i or carries it, j <= i            (P3)
     m     Phi^m = 0 and Phi^(m-1) is not: the number of bodies on the longest chain
 
 Sets as in Fig. 2 of the Newton-Euler document: the chain {j <= i} is row i of Psi's pattern, the branch {i >= j} its
-column j, the children of j the column j of Phi's. Nothing here depends on a state. Cost: O(N^2), the answer's size.
+column j, the children of j the column j of Phi's. Cost: O(N^2), the answer's size.
 """
 
 from __future__ import annotations
@@ -16,6 +18,17 @@ import numpy as np
 
 from dyn_service.model.composite import weld
 from dyn_service.model.tree import Tree
+
+
+def neutral(tree: Tree) -> dict[str, Any]:
+    """Returns the neutral `q`: every body coincides with its joint's frame."""
+    return {"q": tree.configuration.neutral.copy()}
+
+
+def random_configuration(tree: Tree, seed: int = 0) -> dict[str, Any]:
+    """Returns a random `q` within the limits."""
+    limits = tree.limits
+    return {"q": tree.configuration.random(np.random.default_rng(seed), limits.lower, limits.upper)}
 
 
 def pairs(tree: Tree) -> list[tuple[int, int]]:
