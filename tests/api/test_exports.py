@@ -95,7 +95,7 @@ def test_clients_bring_no_engine_along() -> None:
     allowed = ("service.client", "service.protocol", "api", "errors", "support.suggestions", "connect")
     # Configurations too, but neither trees nor robot files.
     joints = {"model", "model.arrays", "model.configuration", "model.joints", "model.inertia", "model.description"}
-    joints |= {"model.order", *(f"model.joints.{name}" for name in ("base", "axial", "free", "rotations"))}
+    joints |= {"model.order", *(f"model.joints.{name}" for name in ("base", "axial", "multi_dof", "rotations"))}
     others = {name.removeprefix("dyn_service.") for name in inner} - {"service", "support"}
     assert {name for name in others if not name.startswith(allowed)} <= joints
 

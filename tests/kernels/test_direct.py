@@ -619,9 +619,11 @@ def references(of: Pair, arguments: list[Any]) -> list[int]:
 CASES: dict[str, Callable[[list[Any]], list[Any]]] = {
     "taken": lambda x: x,
     "taken after a look": lambda x: pickle.loads(pickle.dumps(x)),
-    "refused after a look": lambda x: [x[0].astype(np.float32), *x[1:]],
+    "taken from lists": lambda x: [each if isinstance(each, float) else each.tolist() for each in x],
+    "taken from singles": lambda x: [each if isinstance(each, float) else each.astype(np.float32) for each in x],
+    "refused after a look": lambda x: [x[0].astype(np.float16), *x[1:]],
     "refused at once": lambda x: x[:-1],
-    "refused at the end": lambda x: [*x[:-1], x[-1].tolist()],
+    "refused at the end": lambda x: [*x[:-1], [*x[-1].tolist(), "1"]],
     "refused after": lambda x: [x[0], np.full(9, 1e200), *x[2:]],
 }
 

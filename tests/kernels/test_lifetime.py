@@ -174,10 +174,10 @@ def test_freeing_code_does_not_wait_for_the_compiler() -> None:
         with pytest.MonkeyPatch.context() as patched:
             compiled = jit._compiled
 
-            def slowly(text: str, **options: bool) -> bytes:
+            def slowly(text: str, level: int) -> bytes:
                 compiles.set()
                 assert done.wait(240)
-                return compiled(text, **options)
+                return compiled(text, level)
 
             patched.setattr(jit, "_compiled", slowly)
             jit.compile_ir("define void @f() { ret void }")

@@ -128,7 +128,9 @@ def test_modules_that_determine_a_kernel_are_read(monkeypatch: pytest.MonkeyPatc
     shaping |= {"kernels.frames", "kernels.graph", "kernels.lower", "kernels.trig", "kernels.certify", "kernels.jit"}
     shaping |= {"kernels.budget"}  # a stored refusal is invalid if the limit changes
     shaping |= {"model.tree", "model.composite", "model.joints", "model.inertia"}
-    shaping |= {f"model.joints.{name}" for name in ("base", "axial", "multi_dof", "rotations")}  # a package of the package
+    shaping |= {
+        f"model.joints.{name}" for name in ("base", "axial", "multi_dof", "rotations")
+    }  # a package of the package
     assert shaping <= read
     assert "model.building" not in read  # its results are in the tree's fingerprint
 

@@ -141,10 +141,10 @@ def test_command_catches_a_fault_and_touches_no_source(tmp_path: Path) -> None:
     """A lower limit kept on a continuous joint: the test that holds it turns red, the file stays."""
     source = (PACKAGE / "model" / "mimic.py").read_bytes()
     page, tests = tmp_path / "page.md", "tests/model/test_tree.py"
-    chosen = ("--part", "model/mimic.py", "--function", "bounds", "--containing", "->  said._replace(upper")
+    chosen = ("--part", "model/mimic.py", "--function", "bounds", "--containing", "->  limits._replace(upper")
     done = command(*chosen, "--tests", tests, "--page", str(page), "--verbose", "--jobs", "1")
     assert done.returncode == 0, done.stdout + done.stderr
-    (kept,) = (line for line in done.stdout.splitlines() if "->  said._replace(upper" in line)
+    (kept,) = (line for line in done.stdout.splitlines() if "->  limits._replace(upper" in line)
     assert kept.startswith("caught")
     assert f"{tests}::test_limits_are_those_of_the_file" in kept
     assert "| `model/mimic.py` | " in page.read_text()
@@ -155,14 +155,14 @@ def test_command_catches_a_fault_and_touches_no_source(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each mutant is tried in a fork")
 def test_command_tells_of_a_survivor(tmp_path: Path) -> None:
     """Tests that do not look at limits let the same fault live."""
-    chosen = ("--part", "model/mimic.py", "--function", "bounds", "--containing", "->  said")
+    chosen = ("--part", "model/mimic.py", "--function", "bounds", "--containing", "->  limits")
     done = command(*chosen, "--tests", "tests/qa/test_mutations_idle.py")
     assert done.returncode == 2
     assert "is red before anything is mutated" in done.stderr
     done = command(*chosen, "--tests", "tests/parsing/urdf/test_warnings.py", "--page", str(tmp_path / "page.md"))
     assert done.returncode == 1, done.stdout + done.stderr
     assert done.stdout.startswith("survived")
-    fault = "  - said if joint.moves.ranged else said._replace(lower=-math.inf, upper=math.inf)\n  + said\n"
+    fault = "  - limits if joint.moves.ranged else limits._replace(lower=-math.inf, upper=math.inf)\n  + limits\n"
     assert fault in (tmp_path / "page.md").read_text()
 
 
