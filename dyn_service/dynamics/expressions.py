@@ -11,7 +11,6 @@ tests compare them (docs/adr/0047).
 
 from __future__ import annotations
 
-import gc
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -74,19 +73,13 @@ _tables = _Tables()
 
 @contextmanager
 def graph() -> Iterator[None]:
-    """Within this block, symbols of this thread belong to a new graph, which shares no node with others.
-
-    Nodes are no garbage before its end, so the garbage collector, which would visit all of them often, pauses.
-    """
-    before, _tables.table, collects = _tables.table, {}, gc.isenabled()
-    gc.disable()
+    """Within this block, symbols of this thread belong to a new graph, which shares no node with others."""
+    before, _tables.table = _tables.table, {}
     try:
         yield
     finally:
         _tables.table.clear()  # nodes and table refer to each other
         _tables.table = before
-        if collects:
-            gc.enable()
 
 
 def _unary(op: int, a: Node) -> Node:
@@ -279,7 +272,7 @@ def _mul(x: Any, y: Any) -> Any:
 def _div(x: Any, y: Any) -> Any:
     if type(y) is float:
         if type(x) is float:
-            return x / y + 0.0 if y else math.copysign(math.inf, x) if x else math.nan
+            return x / y + 0.0 if y else x * math.inf
         if y == 0.0:
             return math.inf
         if y == 1.0:
@@ -353,12 +346,14 @@ def _sqrt(x: Any) -> Any:
 
 
 def _sin(x: Any) -> Any:
-    return math.sin(x) if type(x) is float else _unary(SIN, x)
+    if type(x) is float:
+        return math.sin(x) if math.isfinite(x) else math.nan
+    return _unary(SIN, x)
 
 
 def _cos(x: Any) -> Any:
     if type(x) is float:
-        return math.cos(x)
+        return math.cos(x) if math.isfinite(x) else math.nan
     return _cos(x.a) if x.op in (NEG, FABS) else _unary(COS, x)
 
 
@@ -594,7 +589,7 @@ def matrix(x: Any) -> Matrix:
     if type(x) is Matrix:
         return x
     if type(x) in _SCALARS:
-        return Matrix(1, 1, [x if type(x) is Node else float(x)])
+        return Matrix(1, 1, [_entry(x)])
     array = np.asarray(x)
     if array.ndim > 2:
         raise ValueError(f"a matrix has at most two axes, found an array of shape {array.shape}")
@@ -607,7 +602,7 @@ def _entry(x: Any) -> Entry:
     if type(x) is Matrix:
         (entry,) = x.data
         return entry
-    return x if isinstance(x, Node) else float(x)
+    return x if isinstance(x, Node) else float(x) + 0.0  # not -0.0, which equals 0.0 as a key
 
 
 def column(entries: Sequence[Entry]) -> Matrix:
@@ -1001,7 +996,8 @@ def substitute(expressions: Sequence[Matrix], symbols: Sequence[Matrix], values:
     """Returns the expressions with values in place of symbols."""
     work: dict[Any, Any] = {None: None}
     for x, value in zip(symbols, values, strict=True):
-        work.update(zip(x.data, matrix(value).elements(), strict=True))
+        given = zip(x.data, matrix(value).elements(), strict=True)
+        work.update((symbol, entry) for symbol, entry in given if symbol is not None)
     for node in _sorted(a for x in expressions for a in x.data):
         if node not in work:
             a, b, op = node.a, node.b, node.op

@@ -297,6 +297,7 @@ class _Direct(Writer):
         self.inputs, self.outputs = self.word(self.plan, _INPUTS), self.word(self.plan, _OUTPUTS)
         self.converted = b.alloca(POINTER)  # where the next numbers go that are converted to doubles
         b.store(b.alloca(DOUBLE, size=self.word(self.plan, _CONVERTED)), self.converted)
+        self.call("PyUFunc_getfperr")  # cleared; the flags of conversions count too
         self.take_inputs()
         self.check_still()
         self.prepare_outputs()
@@ -567,7 +568,6 @@ class _Direct(Writer):
             )
             self.put(self.steps, wrenches, b.mul(size, integer(8)))
         release = b.icmp_signed(">=", states, self.word(self.plan, _RELEASED_FROM))
-        self.call("PyUFunc_getfperr")  # cleared; the flags of the wrenches' conversion count too
         again, after = (b.append_basic_block(name) for name in ("states", "after"))
         b.branch(again)
         b.position_at_end(again)

@@ -1,6 +1,6 @@
 """Vectors of rows rotated to other axes, each row by the rotation of its link: one compiled function for all robots.
 
-The same operations in the same order as `engine.wrenches.turn`, so the result is the same to the last bit.
+The same operations in the same order as `engine.wrenches.turn`, so numbers are the same to the last bit.
 """
 
 from __future__ import annotations

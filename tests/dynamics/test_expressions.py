@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import subprocess
 import sys
@@ -244,3 +245,60 @@ def test_a_compiled_robot_does_not_import_casadi() -> None:
         "assert 'casadi' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(URDF / "pendulum.urdf")], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("build", "number"),
+    [
+        (
+            lambda x, y, z: x * ex.sin(z) ** 2 + y * ex.cos(z) ** 2,
+            lambda x, y, z: x * np.sin(z) ** 2 + y * np.cos(z) ** 2,
+        ),
+        (lambda x, y, z: ex.sin(x) ** 2 + ex.cos(y) ** 2, lambda x, y, z: np.sin(x) ** 2 + np.cos(y) ** 2),
+        (lambda x, y, z: (x - y) - (y - x), lambda x, y, z: 2 * (x - y)),
+        (lambda x, y, z: (x - y) + (y - x) * z, lambda x, y, z: (x - y) * (1 - z)),
+        (lambda x, y, z: x / y - y / x, lambda x, y, z: x / y - y / x),
+        (lambda x, y, z: (x / y) / (y / x), lambda x, y, z: x * x / (y * y)),
+        (lambda x, y, z: ex.atan2(x, y) - ex.atan2(y, x), lambda x, y, z: np.arctan2(x, y) - np.arctan2(y, x)),
+        (lambda x, y, z: ex.if_else(-1.0, x, y), lambda x, y, z: x),
+        (lambda x, y, z: ex.if_else(0.0, x, y), lambda x, y, z: y),
+        (lambda x, y, z: ex.jacobian(ex.copysign(x, y), x), lambda x, y, z: np.sign(x) * np.sign(y)),
+        (lambda x, y, z: ex.copysign(x, 0.0) + ex.copysign(x, -0.0), lambda x, y, z: 2 * abs(x)),
+    ],
+)
+def test_simplified_expressions_have_the_value_of_the_plain_ones(build: Any, number: Any) -> None:
+    """Simplifications that hold only for equal or ordered operands."""
+    rng = np.random.default_rng(0)
+    with ex.graph():
+        symbols = [ex.sym(name) for name in "xyz"]
+        built = build(*symbols)
+        for _ in range(5):
+            numbers = rng.normal(size=3).tolist()
+            (found,) = ex.substitute([built], symbols, numbers)
+            assert found.elements() == pytest.approx([number(*numbers)], rel=1e-14)
+
+
+def test_structural_zeros_of_symbols_are_not_replaced() -> None:
+    with ex.graph():
+        x = ex.sym("x")
+        w = ex.symbols_like("w", ex.vertcat(x, ex.zeros(1)))
+        (found,) = ex.substitute([ex.vertcat(w[0], ex.zeros(1))], [w], [ex.vertcat(1.0, 2.0)])
+        assert found.data == [1.0, None]
+
+
+def test_numbers_are_never_negative_zeros_and_keep_nan() -> None:
+    assert [math.copysign(1.0, x) for x in ex.matrix(np.array([-0.0, 0.0])).elements()] == [1.0, 1.0]
+    for found in (ex.matrix(math.nan) / 0.0, ex.sin(ex.matrix(math.inf)), ex.cos(ex.matrix(-math.inf))):
+        assert all(map(math.isnan, found.elements()))
+
+
+def test_a_graph_leaves_the_garbage_collector_alone() -> None:
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        with ex.graph():
+            ex.sym("x")
+        assert not gc.isenabled()
+    finally:
+        if before:
+            gc.enable()

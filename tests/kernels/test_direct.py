@@ -395,6 +395,10 @@ def test_entries_that_must_be_zero(panda: Pair) -> None:
     assert_same(call((q, v.tolist(), a), (None,)), panda.ufunc(q, v, a, gravity))
     batch = np.stack([v] * 11)
     assert_same(call((q, batch, a), (None,)), panda.ufunc(q, batch, a, gravity))
+    fixed = library.direct_call(panda.signature, Arguments({"gravity": gravity}, {"a": a}, {"v": [1, 4]}))
+    assert fixed is not None
+    assert_same(fixed((q, v), (None,)), panda.ufunc(q, v, a, gravity))
+    assert fixed((q, v + 1.0), (None,)) is None
     for value in (1e-300, -1.0, np.nan):
         for k, entry in ((1, 1), (1, 4), (2, 2)):
             moving = [q, v.copy(), a.copy()]

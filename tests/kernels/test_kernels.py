@@ -15,7 +15,7 @@ from dyn_service.api.queries import QUERIES, Query
 from dyn_service.api.spec import Variant
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
-from dyn_service.kernels import store
+from dyn_service.kernels import loop, store
 from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.frames import KernelTree, kernel_tree, simplest
 from dyn_service.kernels.graph import trace
@@ -240,6 +240,23 @@ def test_every_vector_width_gives_the_same_answer(lanes: int) -> None:
         for name, array in zip(row.outputs, found, strict=True):
             # Products may be fused differently: rounding times the condition of the mass matrix.
             np.testing.assert_allclose(array, expected[name], rtol=1e-10, atol=1e-10 * np.abs(expected[name]).max())
+
+
+def test_zeros_do_not_depend_on_earlier_contents_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries of the mass matrix that are 0 are read from a vector that the loop clears."""
+    monkeypatch.setattr(loop, "MAX_STACK_BYTES", 0)
+    robot = Robot.from_urdf(URDF / "ten_body_tree.urdf")
+    signature = robot.signature(QUERIES["mass_matrix"], "")
+    kernel, made, _ = compiled(trace(simplest(robot.tree), signature))
+    assert made.allocates
+    q = np.random.default_rng(0).normal(size=(3, robot.nq))
+    expected = robot.mass_matrix(q)
+    assert np.count_nonzero(expected == 0.0)
+    size = 8 * host().lanes * (sum(each.size for each in (*signature.inputs, *signature.outputs)) + 2)
+    for bytes_freed in range(size, size + 129, 16):
+        for _ in range(3):
+            np.full(bytes_freed // 8, np.nan)  # freed, so that the next buffer of this size has these contents
+        np.testing.assert_array_equal(kernel(q), expected)
 
 
 def test_operands_of_any_layout() -> None:
