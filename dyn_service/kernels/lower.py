@@ -282,7 +282,7 @@ def _store(b: ir.IRBuilder, vector: ir.VectorType, buffer: Any, entry: int, valu
 
 def _is_clear(value: Any) -> bool:
     """Whether a value is the constant 0."""
-    return isinstance(value, ir.Constant) and not any(value.constant)
+    return isinstance(value, ir.Constant) and not any(lane.constant for lane in value.constant)
 
 
 def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body: str) -> ir.Function:
