@@ -194,6 +194,11 @@ def open_bench(
         resolved = resolve(setup, runtime.folder).over({}, CONTROLLER).carrying(wrong)
         if mode == "hardware" and not where:
             _check_driver(resolved)
+        if mode == "real_time" and resolved.plant_parameters().clock == "lockstep":
+            raise InvalidArgumentError(
+                "--hil=real_time needs a plant paced by wall time, found clock: lockstep; pass the launch file "
+                'arguments={"clock": "real_time"}, or the plant plant={"clock": "real_time"}'
+            )
         return RealTime(resolved, cache.of(resolved)[1], runtime, faults, seed, where)
     except BaseException:
         runtime.close()
