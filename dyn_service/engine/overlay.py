@@ -65,9 +65,7 @@ def altered(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTrees:
     """
     if not isinstance(overlay, Overlay):
         hint = "; use Overlay(payloads=..)" if isinstance(overlay, Payload) else ""
-        raise InvalidArgumentError(
-            f"{_last(path)} must be an Overlay, found {found(overlay)}{hint}", path=path
-        )
+        raise InvalidArgumentError(f"{_last(path)} must be an Overlay, found {found(overlay)}{hint}", path=path)
     reader = _Reader(tree, path)
     inertia, gravity = reader.inertia(overlay), None
     passive = reader.passive(overlay)
