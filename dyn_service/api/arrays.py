@@ -127,5 +127,10 @@ def found(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if shape is not None:
         return f"shape {tuple(shape)} of {getattr(value, 'dtype', type(value).__name__)}"
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+    lengths = [len(row) for row in value if isinstance(row, list | tuple)] if isinstance(value, list | tuple) else []
+    for k, length in enumerate(lengths):
+        if length != lengths[0] and len(lengths) == len(value):
+            return f"lists of different lengths: row {k} has {length} entries, row 0 has {lengths[0]}"
+    text, kind = repr(value), type(value).__name__
+    text = text if len(text) <= 60 else text[:57] + "..."
+    return text if text.startswith(f"{kind}(") else f"{kind} {text}"

@@ -61,7 +61,9 @@ def read_values(text: str | None, words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         name, separator, value = word.partition("=")
         if not separator or not name:
-            raise InvalidArgumentError(f"an input must look like name=value, found '{word}'")
+            raise InvalidArgumentError(
+                f"an input must look like name=value, found '{word}': dyn call QUERY --robot NAME INPUT=VALUE .."
+            )
         values[name] = _read_value(name, value)
     return values
 

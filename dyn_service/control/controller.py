@@ -140,9 +140,11 @@ class ReferenceTracker:
         times = rate_hz / self.rate_hz
         if round(times) >= 1 and abs(times - round(times)) <= 0.02 * times:
             return ""
+        busy = ", or the machine is busy" if times < 1 else ""
         return (
             f"the plant's states come at {rate_hz:.4g} Hz, not a whole multiple of rate_hz, {self.rate_hz:g}: the law "
             "runs less often, or unevenly; make rate_hz and the plant's state_rate_hz, or control_rate_hz, agree"
+            f"{busy}"
         )
 
     def due(self, state: PlantState) -> bool:

@@ -98,9 +98,12 @@ def dry_run(
         )
     here = np.array(at.neutral if q is None else q, dtype=np.float64)
     speed = np.array(np.zeros(at.nv) if v is None else v, dtype=np.float64)
-    if here.shape != (at.nq,) or speed.shape != (at.nv,) or not 0.0 < rate_hz <= plant_rate_hz:
+    for name, given, size in (("q", here, at.nq), ("v", speed, at.nv)):
+        if given.shape != (size,):
+            raise InvalidArgumentError(f"{name} must have shape ({size},), found {given.shape}", path=name)
+    if not 0.0 < rate_hz <= plant_rate_hz:
         raise InvalidArgumentError(
-            f"q needs {at.nq} numbers, v {at.nv}, found {here.shape} and {speed.shape}; rate_hz at most plant_rate_hz"
+            f"rate_hz must be positive and at most plant_rate_hz, {plant_rate_hz:g}, found {rate_hz:g}", path="rate_hz"
         )
     if not 0.0 <= seconds < np.inf or not plant_rate_hz < np.inf:
         raise InvalidArgumentError(

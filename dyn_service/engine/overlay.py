@@ -64,7 +64,8 @@ def altered(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTrees:
         NotFoundError: The robot has no link or joint with one of the names.
     """
     if not isinstance(overlay, Overlay):
-        raise InvalidArgumentError(f"{_last(path)} must be an Overlay, found {found(overlay)}", path=path)
+        hint = "; use Overlay(payloads=..)" if isinstance(overlay, Payload) else ""
+        raise InvalidArgumentError(f"{_last(path)} must be an Overlay, found {found(overlay)}{hint}", path=path)
     reader = _Reader(tree, path)
     inertia, gravity = reader.inertia(overlay), None
     passive = reader.passive(overlay)

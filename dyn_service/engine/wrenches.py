@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -33,12 +33,15 @@ def link_wrenches(
     listed = [wrenches] if isinstance(wrenches, Wrench) else wrenches
     if isinstance(listed, str) or not isinstance(listed, Sequence):
         raise InvalidArgumentError(
-            f"wrenches must be a Wrench or a list of them, found {found(wrenches)}", path="inputs.wrenches"
+            f"wrenches must be a Wrench or a list of them, found {found(wrenches)}{_from_map(wrenches)}",
+            path="inputs.wrenches",
         )
     for k, wrench in enumerate(listed):
         path = f"inputs.wrenches[{k}]"
         if not isinstance(wrench, Wrench):
-            raise InvalidArgumentError(f"wrenches[{k}] must be a Wrench, found {found(wrench)}", path=path)
+            raise InvalidArgumentError(
+                f"wrenches[{k}] must be a Wrench, found {found(wrench)}{_from_map(wrench)}", path=path
+            )
         link = index(wrench.link, f"{path}.link")
         parts = {part: vector(getattr(wrench, part), f"{path}.{part}") for part in ("torque", "force", "point")}
         leads = {f"{path}.{part}": array.shape[:-1] for part, array in parts.items()}
@@ -57,6 +60,10 @@ def link_wrenches(
         torque, force = np.broadcast_arrays(torque, force)
         acting.append((link, torque, force))
     return acting
+
+
+def _from_map(given: object) -> str:
+    return "; use Wrench(**..)" if isinstance(given, Mapping) else ""
 
 
 def on_links(wrenches: list[tuple[int, Array, Array]], tree: Tree) -> Array:

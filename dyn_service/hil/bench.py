@@ -194,6 +194,8 @@ def open_bench(
         resolved = resolve(setup, runtime.folder).over({}, CONTROLLER).carrying(wrong)
         if mode == "hardware" and not where:
             _check_driver(resolved)
+        if mode == "real_time":
+            _check_paced(resolved)
         return RealTime(resolved, cache.of(resolved)[1], runtime, faults, seed, where)
     except BaseException:
         runtime.close()
@@ -210,6 +212,15 @@ def _endpoints(mode: str, given: Sequence[str]) -> dict[str, str]:
             "joint_commands=tcp://.."
         )
     return found
+
+
+def _check_paced(setup: ResolvedSetup) -> None:
+    """In lockstep the plant's time would wait for delayed messages."""
+    if setup.plant_parameters().clock == "lockstep":
+        raise InvalidArgumentError(
+            "--hil=real_time needs a plant paced by wall time, found clock: lockstep; pass the launch file "
+            'arguments={"clock": "real_time"}, or the plant plant={"clock": "real_time"}'
+        )
 
 
 def _check_driver(setup: ResolvedSetup) -> None:

@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of hardware-in-the-loop tests."""
     group = parser.getgroup("hil", "hardware in the loop (dyn_service)")
     group.addoption("--hil", choices=MODES, default=MODES[0], help="where the plant and its controller run")
-    group.addoption("--hil-launch", metavar="FILE", help="the launch file, instead of hil_launch")
+    group.addoption("--hil-launch", metavar="FILE", help="the launch file, instead of hil_launch; write the =")
     group.addoption(
         "--hil-endpoint",
         metavar="NAME=ENDPOINT",

@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,8 @@ class Reporting:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Reports the path of the page."""
         if self._folder is not None and not self._is_worker:
-            terminalreporter.write_line(f"hil: report in {self._folder / 'index.html'}")
+            hint = "" if find_spec("mcap") else "; no recordings as .mcap: they need the extra bags"
+            terminalreporter.write_line(f"hil: report in {self._folder / 'index.html'}{hint}")
 
     def _write(
         self,

@@ -479,7 +479,7 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot, dyn_here: Here)
         (["gravity_forces", "--robot", "r2d2", "q=[0]"], "there is no robot 'r2d2'"),
         (["gravity_forces", "--robot", "pendulum"], "gravity_forces needs the input 'q'"),
         (["gravity_forces", "--robot", "pendulum", "q=[0]", "x=1"], "gravity_forces has no 'x'; it takes q, gravity"),
-        (["gravity_forces", "--robot", "pendulum", "0.5"], "an input must look like name=value, found '0.5'"),
+        (["gravity_forces", "--robot", "pendulum", "0.5"], "an input must look like name=value, found '0.5': dyn call"),
         (["gravity_forces", "--robot", "pendulum", "--inputs", "{"], "--inputs must be a JSON object"),
         (["gravity_forces", "--robot", "pendulum", "--inputs", "[]"], "--inputs must be a JSON object, found []"),
         (["gravity_forces", "--robot", "pendulum", "q=x"], "q must be real numbers"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 import numpy as np
 import pytest
@@ -109,6 +110,19 @@ def test_times_that_there_cannot_be(arm: Robot, seconds: float) -> None:
         dry_run(law, arm, seconds)
     with pytest.raises(InvalidArgumentError, match=r"push .*\(3,\): expected 2 "):
         dry_run(law, arm, 0.01, push=lambda t, q, v: [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"q": [0.0] * 3}, "q must have shape (2,), found (3,)"),
+        ({"v": 1.0}, "v must have shape (2,), found ()"),
+        ({"rate_hz": 2000.0}, "rate_hz must be positive and at most plant_rate_hz, 1000, found 2000"),
+    ],
+)
+def test_a_dry_run_names_the_argument_that_is_wrong(arm: Robot, given: dict, sentence: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=re.escape(sentence)):
+        dry_run(GravityCompensation(arm, 1.0), arm, 0.01, **given)
 
 
 def test_an_observer_hears_the_efforts_of_every_state(arm: Robot) -> None:

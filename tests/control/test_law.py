@@ -214,7 +214,7 @@ def test_a_dry_run_tracks_as_the_loop_does(pendulum: Robot) -> None:
     np.testing.assert_allclose(pushed.error[-1], -0.4 / (inertia * kp), rtol=1e-6)
     assert len(pushed.t) == 1001
     assert len(pushed.updated) == 501
-    with pytest.raises(InvalidArgumentError, match=naming("q", "v", "(2,)", "(1,)")):
+    with pytest.raises(InvalidArgumentError, match=naming("q", "(2,)", "(1,)")):
         dry_run(law, pendulum, 0.1, q=[0.0, 0.0])
 
 
@@ -303,3 +303,4 @@ def test_states_that_do_not_come_at_the_laws_rate_are_said_once(
     doubts = [doubt for state in states if (doubt := following.rate_warning(state))]
     assert len(doubts) == bool(said)
     assert all(said in doubt and f"rate_hz, {rate_hz:g}" in doubt for doubt in doubts)
+    assert all(doubt.endswith("or the machine is busy") == (period_s * rate_hz > 1.0) for doubt in doubts)

@@ -172,3 +172,8 @@ def test_what_does_not_fit_is_said_before_anything_starts(mode, faults, endpoint
     with pytest.raises(InvalidArgumentError) as caught:
         run(mode, 0.1, *faults, endpoints=endpoints)
     assert str(caught.value).startswith(sentence)
+
+
+def test_real_time_refuses_a_plant_in_lockstep() -> None:
+    with pytest.raises(InvalidArgumentError, match="needs a plant paced by wall time, found clock: lockstep; pass"):
+        run("real_time", 0.1, plant={"clock": "lockstep"})

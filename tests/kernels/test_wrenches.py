@@ -289,7 +289,7 @@ WRONG: dict[str, tuple[Any, str, str]] = {
     "the second": ([Wrench("panda_hand"), Wrench("x")], "inputs.wrenches[1].link", "no link 'x'"),
     "no wrench": (["panda_hand"], "inputs.wrenches[0]", "must be a Wrench"),
     "a text": ("panda_hand", "inputs.wrenches", "must be a Wrench or a list"),
-    "a map": ({"link": "panda_hand"}, "inputs.wrenches", "must be a Wrench or a list"),
+    "a map": ({"link": "panda_hand"}, "inputs.wrenches", r"must be a Wrench or a list .*; use Wrench\("),
 }
 
 

@@ -240,7 +240,8 @@ def unpack_payload(value: Any, path: str) -> Payload:
 def pack_overlay(value: Any, path: str) -> dict[str, Any]:
     """Encodes an `Overlay` without its empty fields; errors as in `pack`."""
     if not isinstance(value, Overlay):
-        raise invalid_argument(path, f"must be an Overlay, found {type(value).__name__}")
+        use = "; use Overlay(payloads=..)" if isinstance(value, Payload) else ""
+        raise invalid_argument(path, f"must be an Overlay, found {type(value).__name__}{use}")
     packed: dict[str, Any] = {}
     payloads = [pack_payload(each, place) for each, place in _structs(value.payloads, Payload, f"{path}.payloads")]
     if payloads:
@@ -316,11 +317,13 @@ def _structs(value: Any, kind: type[_T], path: str) -> Iterator[tuple[_T, str]]:
     """Yields each struct of a value, one struct or a sequence of them, with its path."""
     entries = [value] if isinstance(value, kind) else value
     if isinstance(entries, str) or not isinstance(entries, Sequence):
-        raise invalid_argument(path, f"must be a {kind.__name__} or a list of them, found {type(value).__name__}")
+        use = f"; use {kind.__name__}(**..)" if isinstance(value, Mapping) else ""
+        raise invalid_argument(path, f"must be a {kind.__name__} or a list of them, found {type(value).__name__}{use}")
     for index, entry in enumerate(entries):
         place = f"{path}[{index}]"
         if not isinstance(entry, kind):
-            raise invalid_argument(place, f"must be a {kind.__name__}, found {type(entry).__name__}")
+            use = f"; use {kind.__name__}(**..)" if isinstance(entry, Mapping) else ""
+            raise invalid_argument(place, f"must be a {kind.__name__}, found {type(entry).__name__}{use}")
         yield entry, place
 
 

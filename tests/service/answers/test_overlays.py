@@ -452,3 +452,15 @@ def test_on_the_command_line(server: Server, robot: Robot, tmp_path: Path) -> No
     with Client(server.endpoints[0], timeout_s=120.0) as client:
         found = calling._question(client, QUERIES["gravity_forces"], NAME, values)
     assert found["forces"] == robot.with_payload(Payload(robot.link_names[-1], 2.0)).gravity_forces(q).tolist()
+
+
+def test_a_payload_in_place_of_an_overlay_is_refused_with_the_way_to_pass_it(server: Server, robot: Robot) -> None:
+    q, v, a = state(robot)
+    payload: Any = Payload(robot.link_names[-1], 1.0)
+    with pytest.raises(InvalidArgumentError, match=r"an Overlay, found Payload\(.*; use Overlay\(payloads=\.\.\)$"):
+        robot.inverse_dynamics(q, v, a, overlay=payload)
+    with (
+        Client(server.endpoints[0]) as client,
+        pytest.raises(InvalidArgumentError, match=r"an Overlay, found Payload; use Overlay\(payloads=\.\.\)$"),
+    ):
+        client.robot(NAME).inverse_dynamics(q, v, a, overlay=payload)

@@ -47,6 +47,12 @@ def test_minimal_client_works(tcp_server: Server, pendulum: Robot) -> None:
         for q in (0.5, -1.0):
             (found,) = client.ask("gravity_forces", "pendulum", q=space["array"]([q]))["forces"]
             assert found == pendulum.gravity_forces(np.array([q]))[0]
+        regressor = client.ask("inverse_dynamics_regressor", "pendulum", q=[[0.5], [0.6]], v=[0.1], a=[0.2])
+        own = pendulum.inverse_dynamics_regressor([[0.5], [0.6]], [0.1], [0.2])
+        assert regressor["regressor"] == own.regressor.tolist()
+        assert regressor["parameters"] == list(own.parameters)
+        assert client.ask("energy", "pendulum", q=[0.5], v=[0.1])["kinetic"] == pendulum.energy([0.5], [0.1]).kinetic
+        assert client.ask("health")["status"] == "ok"
         with pytest.raises(RuntimeError, match="NOT_FOUND: there is no robot 'r2d2'"):
             client.ask("gravity_forces", "r2d2", q=space["array"]([0.0]))
     finally:
