@@ -1112,7 +1112,9 @@ _NUMERIC: Mapping[int, Callable[..., Any]] = {
     FMIN: lambda x, y: np.where(x > y, y, x),
     FMAX: lambda x, y: np.where(x < y, y, x),
 }
-"""Operations on arrays and numbers; Python's operators take a fifth of the time for numbers. Of FMIN and FMAX a first operand that is NaN is the result."""
+"""Operations on arrays and numbers: Python's operators take a fifth of NumPy's time for numbers. Of FMIN and FMAX a
+first operand that is NaN is the result.
+"""
 
 EXACT = frozenset((NEG, TWICE, FABS, COPYSIGN, LESS, NOT, IF_ELSE_ZERO, FMIN, FMAX))
 """Operations without rounding errors."""
