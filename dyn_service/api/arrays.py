@@ -130,7 +130,7 @@ def found(value: Any) -> str:
     lengths = [len(row) for row in value if isinstance(row, list | tuple)] if isinstance(value, list | tuple) else []
     for k, length in enumerate(lengths):
         if length != lengths[0] and len(lengths) == len(value):
-            return f"lists of different lengths: row {k} has {length} entries, row 0 has {lengths[0]}"
+            return f"lists of different lengths: row {k} has length {length}, row 0 has length {lengths[0]}"
     text, kind = repr(value), type(value).__name__
     text = text if len(text) <= 60 else text[:57] + "..."
     return text if text.startswith(f"{kind}(") else f"{kind} {text}"

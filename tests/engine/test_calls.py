@@ -78,7 +78,7 @@ WRONG = {
     "complex": (np.ones(4) * 1j, "must be real numbers"),
     "too few": (np.ones(3), "v has shape"),
     "objects": (np.array([None] * 4), "must be real numbers"),
-    "ragged": ([[1.0], [1.0, 2.0]], "must be real numbers .*row 1 has 2 entries, row 0 has 1"),
+    "ragged": ([[1.0], [1.0, 2.0]], "must be real numbers .*row 1 has length 2, row 0 has length 1"),
 }
 
 

@@ -82,7 +82,7 @@ ERRORS: list[tuple[str, Callable[[Robot], Any], type[DynError], list[str], str |
         "ragged",
         lambda r: r.gravity_forces([[1.0, 2.0], [3.0]]),
         InvalidArgumentError,
-        ["q", "(..., 2)", "[[1.0, 2.0], [3.0]]"],
+        ["q", "(..., 2)", "row 1 has length 1, row 0 has length 2"],
         "inputs.q",
     ),
     (

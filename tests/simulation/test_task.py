@@ -163,7 +163,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "tau",
         {"tau": [[1.0], [1.0, 2.0]]},
-        ["tau", "[[1.0], [1.0, 2.0]]", "(2,)", "(..., 6, 2)"],
+        ["tau", "row 1 has length 2, row 0 has length 1", "(2,)", "(..., 6, 2)"],
     ),
     ("tau", {"tau": lambda t, q, v: 3.0}, ["(..., 2)", "3.0"]),
     ("tau", {"tau": lambda t, q, v: "up"}, ["(..., 2)", "'up'"]),
