@@ -155,10 +155,10 @@ def test_a_stop_under_its_command(lab: Lab, rearm: bool) -> None:
     controller.send_signal(signal.SIGCONT)
     if not rearm:
         status, said = ended(controller)
-        assert (status, said) == (
-            1,
+        assert status == 1
+        assert said.endswith(  # a busy machine adds a warning of uneven states
             f"ERROR /controller: the plant stopped (missed) at {stopped.since:g} s, and rearm is off: "
-            "restart the controller\n",
+            "restart the controller\n"
         )
         controller = lab.controller()
     after = lab.wait_for(lambda state: state.mode == "active")
