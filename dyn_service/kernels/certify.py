@@ -105,7 +105,7 @@ def certified(
     chosen = difference(kernel, given, links)
     if chosen.error <= 1.0:
         return kernel, Certificate(signature.name, "chosen frames", *chosen), given
-    kernel = build(trace(tree, signature))
+    kernel = build(given)
     found = difference(kernel, given, links)
     return kernel, Certificate(signature.name, "link frames", *found, refused=chosen.error), given
 
@@ -118,7 +118,8 @@ def _parametric(
     The kernel is compared for several sets of numbers, each with the function on a tree that has these numbers.
     """
     model = frames.kernel_tree(links, signature.bodies)
-    kernel, whole = build(trace(model, signature)), trace(model, signature)
+    whole = trace(model, signature)
+    kernel = build(whole)
     found: list[Difference] = []
     graphs: list[Any] = []
     massless = signature.inverts and massless_joint(frames.welded(links).tree) is not None

@@ -52,9 +52,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from dyn_service.kernels import store
 from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, loop_over
-from dyn_service.kernels.jit import LoadedCode, Loop, compile_ir, host
+from dyn_service.kernels.jit import LoadedCode, Loop, host, shared_code
 from dyn_service.kernels.outside import (
     ALIGNED,
     DATA,
@@ -73,7 +72,6 @@ from dyn_service.kernels.outside import (
     table,
 )
 from dyn_service.kernels.signature import Operand, Signature
-from dyn_service.kernels.store import provenance
 from dyn_service.kernels.wrenches import MAX_LINKS, WrenchConversion, emit_conversion
 
 DirectCall = Callable[..., Any]
@@ -246,13 +244,7 @@ _METH_FASTCALL = 0x0080
 @cache
 def _method() -> tuple[_MethodDef, LoadedCode]:
     """Returns the compiled function, loaded into this process, and its code."""
-    machine = host()
-    key = store.key("direct call", provenance("kernels.direct"), machine.triple, machine.cpu, machine.features)
-    kept = store.load(key)
-    if kept is None:
-        kept = compile_ir(_emit(), level=2)
-        store.save(key, kept)
-    code = LoadedCode(kept)
+    code = shared_code("direct call", "kernels.direct", _emit)
     outside = addresses()
     filled = ctypes.CFUNCTYPE(ctypes.c_void_p)(code.address(_TABLE))()
     (ctypes.c_void_p * len(outside)).from_address(filled)[:] = [*outside]

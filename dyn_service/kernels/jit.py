@@ -21,6 +21,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from dyn_service.errors import ResourceExhaustedError
+from dyn_service.kernels import store
 from dyn_service.kernels.signature import Signature
 
 
@@ -60,8 +61,8 @@ def _machine(*, optimised: bool = True) -> Any:
 def compile_ir(text: str, *, level: int = 1) -> bytes:
     """Returns the object code of a module.
 
-    level: 0 without optimisation, in a third of the time; 1 with the passes that arithmetic profits from; 2 with those
-    that loops and variables profit from.
+    level: 0 without optimisation, in a third of the time; 1 with the passes that make arithmetic faster; 2 also with
+    those that make loops and local variables faster.
     """
     try:
         with _COMPILING:
@@ -150,6 +151,23 @@ class Loop:
     code: LoadedCode
     allocates: bool
     owned: tuple[object, ...]
+
+
+def shared_code(name: str, module: str, emit: Callable[[], str]) -> LoadedCode:
+    """Returns the code that all kernels share, loaded into this process; it is compiled once for each store.
+
+    Args:
+        name: The name of the code.
+        module: The module that writes it, such as `kernels.loop`.
+        emit: Returns its LLVM module.
+    """
+    machine = host()
+    key = store.key(name, store.provenance(module), machine.triple, machine.cpu, machine.features)
+    kept = store.load(key)
+    if kept is None:
+        kept = compile_ir(emit(), level=2)
+        store.save(key, kept)
+    return LoadedCode(kept)
 
 
 # llvmlite runs one call at a time, and a compilation takes seconds. A thread that drops a kernel during one, such as a

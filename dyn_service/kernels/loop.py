@@ -26,7 +26,6 @@ from typing import Any
 
 from llvmlite import ir
 
-from dyn_service.kernels import store
 from dyn_service.kernels.emitting import (
     DOUBLE,
     I32,
@@ -39,9 +38,8 @@ from dyn_service.kernels.emitting import (
     splat,
     vector_address,
 )
-from dyn_service.kernels.jit import LoadedCode, Loop, compile_ir, host
+from dyn_service.kernels.jit import LoadedCode, Loop, shared_code
 from dyn_service.kernels.signature import Operand, Signature
-from dyn_service.kernels.store import provenance
 
 BODY, SIZES, PLACES = "body", "sizes", "places"
 """Names in the code of a kernel: the function of a vector of states, W and the sizes of its buffers, and the table of
@@ -136,13 +134,7 @@ def _words(operand: Operand, first: int, stride: int) -> list[int]:
 @cache
 def _function(lanes: int) -> tuple[int, LoadedCode]:
     """Returns the address of the loop for this number of lanes, loaded into this process, and its code."""
-    machine = host()
-    key = store.key(f"loop {lanes}", provenance("kernels.loop"), machine.triple, machine.cpu, machine.features)
-    kept = store.load(key)
-    if kept is None:
-        kept = compile_ir(_emit(lanes), level=2)
-        store.save(key, kept)
-    code = LoadedCode(kept)
+    code = shared_code(f"loop {lanes}", "kernels.loop", lambda: _emit(lanes))
     return code.address(_LOOP), code
 
 

@@ -26,13 +26,11 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from dyn_service.errors import ResourceExhaustedError
-from dyn_service.kernels import store
 from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, loop_over
-from dyn_service.kernels.jit import LoadedCode, compile_ir, host
+from dyn_service.kernels.jit import LoadedCode, host, shared_code
 from dyn_service.kernels.loop import Body, emit_gather, emit_scatter
 from dyn_service.kernels.outside import function
 from dyn_service.kernels.signature import Operand, Signature
-from dyn_service.kernels.store import COMPILER, provenance
 
 Array = NDArray[np.float64]
 
@@ -133,15 +131,7 @@ _REPEAT = "repeat"
 @cache
 def _function() -> tuple[Callable[..., None], LoadedCode]:
     """Returns the compiled function, loaded into this process, and its code."""
-    machine = host()
-    key = store.key(
-        "repeated calls", provenance("kernels.repeated", *COMPILER), machine.triple, machine.cpu, machine.features
-    )
-    kept = store.load(key)
-    if kept is None:
-        kept = compile_ir(_emit(), level=2)
-        store.save(key, kept)
-    code = LoadedCode(kept)
+    code = shared_code("repeated calls", "kernels.repeated", _emit)
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 11)(code.address(_REPEAT)), code
 
 

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from dyn_service.kernels import store
 from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
-from dyn_service.kernels.jit import LoadedCode, Loop, compile_ir, gufunc, host
-from dyn_service.kernels.store import provenance
+from dyn_service.kernels.jit import LoadedCode, Loop, gufunc, shared_code
 
 _TURN = "turn"
 
@@ -34,13 +32,7 @@ def turning(links: Sequence[int]) -> np.ufunc:
 
 @cache
 def _code() -> LoadedCode:
-    machine = host()
-    key = store.key(_TURN, provenance("kernels.turning"), machine.triple, machine.cpu, machine.features)
-    kept = store.load(key)
-    if kept is None:
-        kept = compile_ir(_emit(), level=2)
-        store.save(key, kept)
-    return LoadedCode(kept)
+    return shared_code(_TURN, "kernels.turning", _emit)
 
 
 def _emit() -> str:
