@@ -24,6 +24,11 @@ def at(b: ir.IRBuilder, base: Any, byte_offset: Any) -> Any:
     return b.gep(base, [byte_offset], source_etype=ir.IntType(8))
 
 
+def word(b: ir.IRBuilder, table: Any, index: Any, kind: Any = I64) -> Any:
+    """Returns an entry of an array of 64-bit words."""
+    return b.load(at(b, table, integer(8 * index) if isinstance(index, int) else b.mul(index, integer(8))), typ=kind)
+
+
 def vector_address(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: Any) -> Any:
     """Returns the address of an entry's vector in a buffer."""
     return at(b, buffer, b.mul(entry, integer(8 * vector.count)))

@@ -37,6 +37,7 @@ from dyn_service.kernels.emitting import (
     loop_over,
     splat,
     vector_address,
+    word,
 )
 from dyn_service.kernels.jit import LoadedCode, Loop, shared_code
 from dyn_service.kernels.signature import Operand, Signature
@@ -155,26 +156,22 @@ def _emit(lanes: int) -> str:
     b = ir.IRBuilder(function.append_basic_block())
     size, full = 8 * lanes, integer(lanes)
 
-    def word(table: Any, index: Any, kind: Any = I64) -> Any:
-        offset = integer(8 * index) if isinstance(index, int) else b.mul(index, integer(8))
-        return b.load(at(b, table, offset), typ=kind)
-
     def value(variable: Any, kind: Any = I64) -> Any:
         return b.load(variable, typ=kind)
 
-    inputs, operands, places = word(plan, _INPUTS), word(plan, _OPERANDS), word(plan, _PLACES, POINTER)
-    source_bytes, target_bytes = word(plan, _SOURCE_BYTES), word(plan, _TARGET_BYTES)
+    inputs, operands, places = word(b, plan, _INPUTS), word(b, plan, _OPERANDS), word(b, plan, _PLACES, POINTER)
+    source_bytes, target_bytes = word(b, plan, _SOURCE_BYTES), word(b, plan, _TARGET_BYTES)
     memory, address, rest = b.alloca(POINTER), b.alloca(POINTER), b.alloca(I64)
     copies = b.alloca(I64, size=b.mul(operands, integer(_COPY_WORDS)))
     # A vector of zeros precedes the results: the place -1.
-    needed = b.add(b.add(b.add(source_bytes, target_bytes), word(plan, _WORKSPACE_BYTES)), integer(2 * size))
-    on_heap = b.icmp_signed("!=", word(plan, _ON_HEAP), integer(0))
+    needed = b.add(b.add(b.add(source_bytes, target_bytes), word(b, plan, _WORKSPACE_BYTES)), integer(2 * size))
+    on_heap = b.icmp_signed("!=", word(b, plan, _ON_HEAP), integer(0))
     with b.if_else(on_heap) as (heap, stack):
         with heap:
             found = b.call(_library_function(module, "malloc", POINTER, [I64]), [needed])
             b.store(found, memory)
             with b.if_then(b.icmp_unsigned("==", found, ir.Constant(POINTER, None)), likely=False):
-                _emit_failure(module, b, word(plan, _FAILURES, POINTER))
+                _emit_failure(module, b, word(b, plan, _FAILURES, POINTER))
                 b.ret_void()
         with stack:
             b.store(b.alloca(ir.IntType(8), size=needed), memory)
@@ -182,10 +179,10 @@ def _emit(lanes: int) -> str:
     source = b.inttoptr(b.and_(begin, integer(-size)), POINTER)
     target = at(b, source, b.add(source_bytes, integer(size)))
     workspace = at(b, target, target_bytes)
-    with loop_over(b, word(plan, _CLEARED_BYTES), start=integer(-size), step=size) as offset:
+    with loop_over(b, word(b, plan, _CLEARED_BYTES), start=integer(-size), step=size) as offset:
         b.store(ir.Constant(vector, [0.0] * lanes), at(b, target, offset), align=size)
-    body = word(plan, _BODY, ir.FunctionType(ir.VoidType(), [POINTER] * 3).as_pointer())
-    count = word(dims, 0)
+    body = word(b, plan, _BODY, ir.FunctionType(ir.VoidType(), [POINTER] * 3).as_pointer())
+    count = word(b, dims, 0)
     _emit_copies(b, plan, inputs, operands, args, steps, copies)
 
     with loop_over(b, count, step=lanes) as start:
@@ -195,7 +192,7 @@ def _emit(lanes: int) -> str:
         def move(k: Any, mover: Callable[..., None]) -> None:
             """Emits the copying of operand k."""
             copy = at(b, copies, b.mul(k, integer(8 * _COPY_WORDS)))
-            base, stride, first, rows, width, each = (word(copy, n) for n in range(_COPY_WORDS))
+            base, stride, first, rows, width, each = (word(b, copy, n) for n in range(_COPY_WORDS))
             base = at(b, b.inttoptr(base, POINTER), b.mul(start, stride))
             with b.if_else(b.icmp_signed("==", rows, integer(1))) as (at_once, row_by_row):
                 with at_once:
@@ -203,14 +200,14 @@ def _emit(lanes: int) -> str:
                 with row_by_row, loop_over(b, rows) as row:
                     offset = b.mul(k, integer(8 * _OPERAND_WORDS))
                     words = at(b, plan, b.add(offset, integer(8 * _FIRST_OPERAND)))
-                    strides = at(b, steps, b.mul(word(words, _FIRST_STRIDE), integer(8)))
-                    outer = b.sub(word(words, _AXES), integer(1))
+                    strides = at(b, steps, b.mul(word(b, words, _FIRST_STRIDE), integer(8)))
+                    outer = b.sub(word(b, words, _AXES), integer(1))
                     b.store(base, address)
                     b.store(row, rest)
                     with loop_over(b, outer) as n:
                         axis = b.sub(b.sub(outer, integer(1)), n)
-                        length, index = word(words, b.add(axis, integer(_SHAPE))), value(rest)
-                        step = b.mul(b.urem(index, length), word(strides, axis))
+                        length, index = word(b, words, b.add(axis, integer(_SHAPE))), value(rest)
+                        step = b.mul(b.urem(index, length), word(b, strides, axis))
                         b.store(at(b, value(address, POINTER), step), address)
                         b.store(b.udiv(index, length), rest)
                     entry = b.add(first, b.mul(row, width))
@@ -245,23 +242,18 @@ results, the number of rows to copy, the entries of a row, bytes from entry to e
 
 def _emit_copies(b: ir.IRBuilder, plan: Any, inputs: Any, operands: Any, args: Any, steps: Any, copies: Any) -> None:
     """Emits the setting of `copies`, `_COPY_WORDS` for each operand."""
-
-    def word(table: Any, index: Any) -> Any:
-        offset = integer(8 * index) if isinstance(index, int) else b.mul(index, integer(8))
-        return b.load(at(b, table, offset), typ=I64)
-
     packed = b.alloca(I64)
     with loop_over(b, operands) as k:
         words = at(b, plan, b.add(b.mul(k, integer(8 * _OPERAND_WORDS)), integer(8 * _FIRST_OPERAND)))
-        axes, rows, width, first = (word(words, n) for n in (_AXES, _ROWS, _WIDTH, _FIRST))
-        strides = at(b, steps, b.mul(word(words, _FIRST_STRIDE), integer(8)))
+        axes, rows, width, first = (word(b, words, n) for n in (_AXES, _ROWS, _WIDTH, _FIRST))
+        strides = at(b, steps, b.mul(word(b, words, _FIRST_STRIDE), integer(8)))
         b.store(integer(1), packed)
         with loop_over(b, axes) as axis:
-            alike = b.icmp_signed("==", word(strides, axis), word(words, b.add(axis, integer(_STRIDES))))
+            alike = b.icmp_signed("==", word(b, strides, axis), word(b, words, b.add(axis, integer(_STRIDES))))
             b.store(b.select(alike, b.load(packed, typ=I64), integer(0)), packed)
         at_once = b.icmp_signed("!=", b.load(packed, typ=I64), integer(0))
-        last = word(strides, b.sub(axes, integer(1)))  # without axes what precedes is read, and not used
-        copy = [word(args, k), word(steps, k), first]
+        last = word(b, strides, b.sub(axes, integer(1)))  # without axes what precedes is read, and not used
+        copy = [word(b, args, k), word(b, steps, k), first]
         copy += [b.select(at_once, integer(1), rows), b.select(at_once, b.mul(rows, width), width)]
         copy += [b.select(at_once, integer(8), last)]
         place = at(b, copies, b.mul(k, integer(8 * _COPY_WORDS)))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import DOUBLE, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.emitting import DOUBLE, POINTER, at, integer, loop_over, word
 from dyn_service.kernels.jit import LoadedCode, Loop, gufunc, shared_code
 
 _TURN = "turn"
@@ -46,22 +46,18 @@ def _emit() -> str:
     args, dims, steps, links = function.args
     b = ir.IRBuilder(function.append_basic_block())
 
-    def word(table: Any, index: Any, kind: Any = I64) -> Any:
-        offset = integer(8 * index) if isinstance(index, int) else b.mul(index, integer(8))
-        return b.load(at(b, table, offset), typ=kind)
-
     def offset(base: Any, *products: tuple[Any, Any]) -> Any:
         for index, stride in products:
             base = at(b, base, b.mul(index, stride))
         return base
 
-    states, rows, entries = (word(dims, k) for k in range(3))
-    bases = [word(args, k, POINTER) for k in range(3)]
-    strides = [word(steps, k) for k in range(10)]
+    states, rows, entries = (word(b, dims, k) for k in range(3))
+    bases = [word(b, args, k, POINTER) for k in range(3)]
+    strides = [word(b, steps, k) for k in range(10)]
     x_row, x_entry, R_link, R_row, R_column, y_row, y_entry = strides[3:]
     with loop_over(b, states) as state, loop_over(b, rows) as row:
         x, R, y = (offset(base, (state, stride)) for base, stride in zip(bases, strides, strict=False))
-        x, R, y = offset(x, (row, x_row)), offset(R, (word(links, row), R_link)), offset(y, (row, y_row))
+        x, R, y = offset(x, (row, x_row)), offset(R, (word(b, links, row), R_link)), offset(y, (row, y_row))
         rotation = [
             [b.load(offset(R, (integer(i), R_row), (integer(j), R_column)), typ=DOUBLE) for j in range(3)]
             for i in range(3)
