@@ -100,7 +100,7 @@ def fixed(robot: Robot, q: np.ndarray, names: Sequence[str]) -> Description:
     tree, joints = robot.tree, []
     for joint in robot._description.joints:
         body = tree.joints.index(joint.name)
-        if not joint.moves.nv or tree.joints[tree.leader[body]] not in names:
+        if not joint.moves.nv or tree.joints[tree.mimicked_body[body]] not in names:
             joints.append(joint)
             continue
         R, p = composite.pose(tree, body, q)
@@ -208,7 +208,7 @@ def of_free(robot: Robot, reduced: Robot, row: Query, outputs: dict[str, np.ndar
         "na": (pairs_of(robot), pairs_of(reduced)),
     }
     places = {symbol: [whole.index(name) for name in part] for symbol, (whole, part) in labels.items()}
-    ways = [k for k, name in enumerate(robot.tree.ways) if name in reduced.tree.moving_joints]
+    ways = [k for k, name in enumerate(robot.tree.rate_joints) if name in reduced.tree.moving_joints]
     places["nr"] = ways
     found = {}
     for name, array in outputs.items():

@@ -89,7 +89,7 @@ class ArticulatedInertias:
 
 def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInertias:
     """The inward recursion for the branch inertias, a) and b) after (19b). No joint may follow another."""
-    assert not tree.coupled
+    assert not tree.has_mimics
     R_inverse: list[Mat] = [ex.zeros(0, 0)] * len(tree)
     K: list[Mat] = [ex.zeros(6, 0)] * len(tree)
     A, free = passive.armatures(tree), _free(tree)
@@ -127,7 +127,7 @@ def _held(R: Mat, free: Mat) -> Mat:
 
 def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """a, (19b). wrenches: [torque; force] on each body, at its origin in its axes."""
-    if tree.coupled:
+    if tree.has_mimics:
         return mass_matrix.forward_dynamics(tree, q, v, tau, gravity, wrenches)
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)

@@ -34,8 +34,8 @@ def constraint_forces(
     a = forward_dynamics(tree, q, v, tau, gravity, wrenches)
     F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
     rows = [i for i, joint in enumerate(tree.joints) if joint]
-    along = of_joints(tree, lambda joint: joint.alone.subspace).T @ F
-    across = F - of_joints(tree, lambda joint: _of_subspace(joint.alone.subspace)) @ along
+    along = of_joints(tree, lambda joint: joint.without_mimic.subspace).T @ F
+    across = F - of_joints(tree, lambda joint: _of_subspace(joint.without_mimic.subspace)) @ along
     return {
         "wrench": ex.vertcat(*(ex.densify(F[i]) for i in rows)),
         "actuation": ex.vertcat(*(along[i] if tree.inboard[i].nv == 1 else _length(along[i]) for i in rows)),
@@ -58,7 +58,7 @@ def basis(tree: Tree, i: int) -> Matrix:
     In joint axes, angular part first. For a turning joint two torques across the axis, then three forces; for a sliding
     one three torques, then two forces across the axis; (6, 0) for a floating one.
     """
-    G = tree.inboard[i].alone.subspace
+    G = tree.inboard[i].without_mimic.subspace
     turning, shifting = _complement(G[:3]), _complement(G[3:])
     if turning.shape[1] + shifting.shape[1] + G.shape[1] == 6:
         return np.block(

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics.kinematics import influences, motion_subspaces, ways
+from dyn_service.dynamics.kinematics import free_selector, influences, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias, velocities
 from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
 from dyn_service.dynamics.spatial import Inertia, Mat, RigidTransform, angular, cross, join, linear, skew
@@ -92,7 +92,7 @@ def _matrix(tree: Tree, q: Mat, v: Mat) -> Mat:
                 if j != k:
                     C[tree.in_v[k], tree.in_v[j]] += (rates[j].T @ mass + G[j].T @ load).T
             right, mass, load = D[j].T @ right, D[j].T @ mass, D[j].T @ load
-    return ways(tree) @ C @ ways(tree)
+    return free_selector(tree) @ C @ free_selector(tree)
 
 
 def _cross(V: Mat, S: Mat) -> Mat:

@@ -50,16 +50,16 @@ from math import factorial
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.kinematics import (
-    held,
+    free_selector,
     influences,
     integrate,
     joint_values,
     joint_vector,
+    locked_diagonal,
     motion_subspaces,
-    moving,
     normalised,
     position_rates,
-    ways,
+    zero_locked,
 )
 from dyn_service.dynamics.newton_euler import inertias, world_acceleration
 from dyn_service.dynamics.rolled_tree import NotRolledError, Walk
@@ -299,7 +299,7 @@ def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> ma
         return G[j].T @ K, None if tree.parent[j] < 0 else D[j].T @ K
 
     (M,) = assembled(tree, walk(tree, start, step, outward=False), 1)
-    M = M if tree.free is None else M @ ways(tree) + held(tree)
+    M = M if tree.free is None else M @ free_selector(tree) + locked_diagonal(tree)
     return {(i, j): M[i, j] for i in range(tree.nv) for j in range(i + 1) if i == j or M[i, j].nnz()}
 
 
@@ -309,13 +309,13 @@ def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wren
     still = branches(tree, D, motion(tree, D, G, v, ex.zeros(tree.nv, 1), gravity, relative=True), wrenches)
     bias = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, still, strict=True)))
     M = mass_entries(tree, D, G, still)
-    a = mass_matrix.solve(tree, M, moving(tree, tau) - bias - passive.efforts(tree, q, v))
+    a = mass_matrix.solve(tree, M, zero_locked(tree, tau) - bias - passive.efforts(tree, q, v))
     of_tau = of_inverse_dynamics(tree, q, v, a, gravity, wrenches)
-    found = mass_matrix.solve(tree, M, ex.horzcat(-of_tau.q, -of_tau.v, ways(tree)))
+    found = mass_matrix.solve(tree, M, ex.horzcat(-of_tau.q, -of_tau.v, free_selector(tree)))
     parts: list[Mat] = ex.horzsplit(found, tree.nv) if tree.nv else [found] * 3
     da_dq, da_dv, inverse = parts
     # Of the symmetric inverse, the half that the back substitution finds first.
-    at = {entry: k for k, entry in enumerate(tree.entries_outward)}
+    at = {entry: k for k, entry in enumerate(tree.parent_first_entries)}
     da_dtau = _square(tree)
     for i in range(tree.nv):
         for j in range(tree.nv):
@@ -410,7 +410,7 @@ def _moved(tree: Tree, step: Mat) -> tuple[Mat, Mat]:
     e - X / 2 + X^2 / 6 - ..., a polynomial in X, since X^5 = -2 w^2 X^3 - w^4 X.
     """
     carried, moved = ex.eye(tree.nv), ex.eye(tree.nv)
-    for i in tree.leaders:
+    for i in tree.independent_bodies:
         joint, at = tree.inboard[i], tree.in_v[i]
         if joint.adds_up:
             continue

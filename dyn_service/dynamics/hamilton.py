@@ -31,8 +31,8 @@ from dyn_service.dynamics.kinematics import (
     joint_values,
     joint_vector,
     motion_subspaces,
-    moving,
     position_rates,
+    zero_locked,
 )
 from dyn_service.dynamics.mass_matrix import entries, solve
 from dyn_service.dynamics.newton_euler import inertias, joint_loads, velocities, world_acceleration
@@ -120,7 +120,7 @@ def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
 
 def velocity_from_momentum(tree: Tree, q: Mat, p: Mat) -> Mat:
     """v, (P.5b), O(N); where joints follow others by (P.5a)."""
-    if tree.coupled:
+    if tree.has_mimics:
         return velocity_through_mass_matrix(tree, q, p)
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     return articulated_solve(tree, D, G, branches(tree, D, G, M), joint_values(tree, p))
@@ -128,7 +128,7 @@ def velocity_from_momentum(tree: Tree, q: Mat, p: Mat) -> Mat:
 
 def velocity_through_mass_matrix(tree: Tree, q: Mat, p: Mat) -> Mat:
     """v, (P.5a), O(N^3)."""
-    return solve(tree, entries(tree, q), moving(tree, p))
+    return solve(tree, entries(tree, q), zero_locked(tree, p))
 
 
 def flow(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
@@ -155,7 +155,7 @@ def _flow(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody 
         )
         for V_i, K_i in zip(V, K, strict=True)
     )
-    driving = moving(tree, tau - passive.efforts(tree, q, v))
+    driving = zero_locked(tree, tau - passive.efforts(tree, q, v))
     return {"v": v, "p_dot": driving + joint_vector(tree, G.T @ (inward(tree, D, load) - turning))}
 
 

@@ -30,29 +30,29 @@ def joint_vector(tree: Tree, x: PerBody) -> Mat:
     """The vector over the velocities from one column per body: of bodies whose joints move together, their sum; 0 where
     a joint is locked.
     """
-    return moving(tree, together(tree, x))
+    return zero_locked(tree, sum_over_driven_bodies(tree, x))
 
 
-def together(tree: Tree, x: Sequence[Mat]) -> Mat:
+def sum_over_driven_bodies(tree: Tree, x: Sequence[Mat]) -> Mat:
     """The sums over the bodies whose joints move together, (nv, k), from (nv_i, k) per body."""
     if isinstance(tree, RolledTree):
-        return ex.vertcat(*(tree.loops.shared(x) if tree.coupled else x))
-    return ex.vertcat(*(_sum([x[i] for i in bodies]) for bodies in tree.together))
+        return ex.vertcat(*(tree.loops.shared(x) if tree.has_mimics else x))
+    return ex.vertcat(*(_sum([x[i] for i in bodies]) for bodies in tree.driven_bodies))
 
 
-def moving(tree: Tree, x: Mat) -> Mat:
+def zero_locked(tree: Tree, x: Mat) -> Mat:
     """A vector over the velocities, 0 where a joint is locked."""
     return x if tree.free is None else constant(tree.free) * x
 
 
-def ways(tree: Tree) -> Mat:
+def free_selector(tree: Tree) -> Mat:
     """Selector of the free velocities, (nv, nv): a column for each, 0 where a joint is locked."""
     return ex.eye(tree.nv) if tree.free is None else ex.diag(constant(tree.free))
 
 
-def held(tree: Tree) -> Mat:
+def locked_diagonal(tree: Tree) -> Mat:
     """The diagonal entries of the mass matrix for locked joints, (nv, nv)."""
-    return ex.zeros(tree.nv, tree.nv) if tree.free is None else ex.eye(tree.nv) - ways(tree)
+    return ex.zeros(tree.nv, tree.nv) if tree.free is None else ex.eye(tree.nv) - free_selector(tree)
 
 
 def _sum(columns: list[Mat]) -> Mat:
@@ -124,7 +124,7 @@ def _joint_by_joint(tree: Tree, of_joint: Callable[..., list[Mat]], *vectors: tu
     return ex.vertcat(
         *(
             entry
-            for i in tree.leaders
+            for i in tree.independent_bodies
             for entry in of_joint(tree.inboard[i], *(ex.vertsplit(x[at[i]]) for x, at in vectors))
         )
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
-from dyn_service.dynamics.kinematics import influences, joint_values, motion_subspaces, moving
+from dyn_service.dynamics.kinematics import influences, joint_values, motion_subspaces, zero_locked
 from dyn_service.dynamics.newton_euler import inertias, inverse_dynamics
 from dyn_service.dynamics.rolled_tree import RolledTree, Walk
 from dyn_service.dynamics.spatial import Mat, constant
@@ -102,7 +102,7 @@ def mass_matrix(tree: Tree, q: Mat) -> Mat:
 def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """a, (19a)."""
     C = inverse_dynamics(tree, q, v, ex.zeros(tree.nv, 1), gravity, wrenches)
-    return solve(tree, entries(tree, q), moving(tree, tau) - C)
+    return solve(tree, entries(tree, q), zero_locked(tree, tau) - C)
 
 
 def solve(tree: Tree, M: Entries | Walk, x: Mat) -> Mat:
@@ -118,7 +118,7 @@ def solve(tree: Tree, M: Entries | Walk, x: Mat) -> Mat:
         y[k] = y[k] * inverse[k]
         for i in columns[k]:
             y[k] = y[k] - L[k, i] * y[i]
-    found = dict(zip(tree.entries_outward, y, strict=True))
+    found = dict(zip(tree.parent_first_entries, y, strict=True))
     return ex.vertcat(*(found[k] for k in range(tree.nv)))
 
 
@@ -144,7 +144,7 @@ def mobility(tree: Tree, M: Entries | Walk, J: Mat) -> Mat:
 
 def _halfway(tree: Tree, L: Entries, columns: list[list[int]], x: Mat) -> list[Mat]:
     """L^-T x, in the order of the factors."""
-    y = [x[k, :] for k in tree.entries_outward]
+    y = [x[k, :] for k in tree.parent_first_entries]
     for k in range(tree.nv - 1, -1, -1):
         for i in columns[k]:
             y[i] = y[i] - L[k, i] * y[k]
@@ -152,13 +152,13 @@ def _halfway(tree: Tree, L: Entries, columns: list[list[int]], x: Mat) -> list[M
 
 
 def factored(tree: Tree, M: Entries) -> tuple[Entries, list[Mat], list[list[int]]]:
-    """L below its diagonal and D on it, D^-1, and of each row of L the columns, from right to left, with an entry; rows
-    and columns in the order of `Tree.entries_outward`.
+    """Returns the factors of M = L^T D L, D^-1, and for each row of L its columns with entries, from right to left.
 
-    Of a tree these are the velocities through which one acts on its way to the root. Where joints follow others, a row
-    has those of all its bodies' ways, and is filled in where rows below it are taken away.
+    L is stored below the diagonal, D on it; rows and columns have the order of `Tree.parent_first_entries`. Without
+    mimic joints, the columns of a row are the velocities of the ancestors. A row of a mimicked joint has those of the
+    ancestors of all its bodies, and fill-in from the rows eliminated before it.
     """
-    at = {entry: k for k, entry in enumerate(tree.entries_outward)}
+    at = {entry: k for k, entry in enumerate(tree.parent_first_entries)}
     L: Entries = {}
     for (i, j), value in M.items():
         L[max(at[i], at[j]), min(at[i], at[j])] = value

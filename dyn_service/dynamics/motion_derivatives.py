@@ -31,7 +31,7 @@ from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.derivatives import Branch, Ground, Motion, assembled, branches, ground_of, loaded, motion
 from dyn_service.dynamics.hamilton import energy, momentum
-from dyn_service.dynamics.kinematics import along, in_world, influences, joint_vector, motion_subspaces, ways
+from dyn_service.dynamics.kinematics import along, free_selector, in_world, influences, joint_vector, motion_subspaces
 from dyn_service.dynamics.newton_euler import gravity_forces
 from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear, row_by_row, skew
 from dyn_service.dynamics.sweeps import PerBody, total, walk
@@ -112,7 +112,7 @@ def centroidal_derivatives(tree: Tree, q: Mat, v: Mat, a: Mat) -> dict[str, Mat]
 
     def columns(loads: list[Mat]) -> Mat:
         """(6, nv)."""
-        chosen = ways(tree)
+        chosen = free_selector(tree)
         parts = about_centre(loads)
         return sum((parts[i] @ chosen[tree.in_v[i], :] for i in tree.movable), ex.zeros(6, tree.nv))
 
@@ -193,7 +193,7 @@ def _crossed(V: Mat, X: Mat) -> Mat:
 
 def _columns(tree: Tree, at: _Place, view: _View, motions: Sequence[Mat]) -> Mat:
     """Motions (6, nv_i) of the bodies that carry the link, seen there, (6, nv)."""
-    on, chosen, found = at.carrying(tree), ways(tree), ex.zeros(6, tree.nv)
+    on, chosen, found = at.carrying(tree), free_selector(tree), ex.zeros(6, tree.nv)
     for i in tree.movable:
         R = view.of_world @ at.rotations[i]
         turns = R @ motions[i][:3, :]

@@ -25,7 +25,7 @@ from dyn_service.dynamics.kinematics import (
     joint_values,
     joint_vector,
     motion_subspaces,
-    moving,
+    zero_locked,
 )
 from dyn_service.dynamics.spatial import Inertia, Mat, angular, cross, join, linear
 from dyn_service.dynamics.sweeps import PerBody, inward, kept, of_parent, outward
@@ -145,7 +145,7 @@ def computed_torque(
     Of joints whose positions do not subtract, q_ref - q is the velocity that leads there in 1 s. For continuous
     joints it is the shorter way round.
     """
-    a = moving(tree, a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref))
+    a = zero_locked(tree, a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref))
     return inverse_dynamics(tree, q, v, a, gravity, wrenches)
 
 

@@ -16,7 +16,7 @@ does not magnify, is not included (Featherstone, Rigid Body Dynamics Algorithms,
 part). Armature adds to M and to momenta, p = (M + A) v; loads at joints, F, and the sweeps along the tree do not
 change. The numbers are the tree's (`Tree.passive`); a part whose numbers are zeros takes no operation.
 A joint that follows another, m v fast, has passive efforts at its own rate; on the mimicked joint they act as
-m^2 d, m^2 A, m f tanh(m v / w) and m k (m q - q_0), `Tree.spread` being the matrix of all the m.
+m^2 d, m^2 A, m f tanh(m v / w) and m k (m q - q_0), `Tree.coupling_matrix` being the matrix of all the m.
 Cost: O(N). Source: Newton-Euler document, 'spring or damper in f'.
 """
 
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics.kinematics import dot, joint_values, together
+from dyn_service.dynamics.kinematics import dot, joint_values, sum_over_driven_bodies
 from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Mat, constant, dense
 from dyn_service.dynamics.sweeps import PerBody
@@ -51,7 +51,7 @@ def springs(tree: Tree, q: Mat) -> Mat:
     pulled = constant(tree.passive.stiffness) * _from_rest(tree, q)
     if isinstance(tree, RolledTree):
         return _gathered(tree, 1, pulled)
-    return constant(tree.spread.T) @ pulled if tree.coupled else pulled
+    return constant(tree.coupling_matrix.T) @ pulled if tree.has_mimics else pulled
 
 
 def efforts(tree: Tree, q: Mat, v: Mat) -> Mat:
@@ -122,22 +122,24 @@ def _felt(tree: Tree, x: Any) -> Mat:
     if isinstance(tree, RolledTree):
         return _gathered(tree, 2, constant(x))
     if isinstance(x, ex.Matrix):
-        return constant(tree.spread.T**2) @ x if tree.coupled else x
+        return constant(tree.coupling_matrix.T**2) @ x if tree.has_mimics else x
     return constant(tree.reflected(x))
 
 
 def _gathered(tree: RolledTree, power: int, x: Mat) -> Mat:
     """Returns S^T x of joint rates, (nr,), as entries of v, (nv,); with the squares of S if the power is 2."""
     sizes = PerBody(ex.matrix(joint.ratio**power) for joint in tree.inboard)
-    return together(tree, PerBody(size * of for size, of in zip(sizes, joint_values(tree, x), strict=True)))
+    return sum_over_driven_bodies(
+        tree, PerBody(size * of for size, of in zip(sizes, joint_values(tree, x), strict=True))
+    )
 
 
 def _rates(tree: Tree, v: Mat) -> tuple[Mat, Callable[[Mat], Mat]]:
     """The rate of each joint, up to sign, (nr,), and the map from efforts odd in this rate to entries of v."""
-    if not tree.coupled:
+    if not tree.has_mimics:
         return v, lambda x: x
     if isinstance(tree, RolledTree):
         sizes = ex.vertcat(*(ex.fabs(joint.ratio) * ex.full(joint.nv, 1, 1.0) for joint in tree.inboard))
-        return sizes * v, lambda x: together(tree, joint_values(tree, sizes * x))
-    size = constant(np.abs(tree.spread))
+        return sizes * v, lambda x: sum_over_driven_bodies(tree, joint_values(tree, sizes * x))
+    size = constant(np.abs(tree.coupling_matrix))
     return size @ v, lambda x: size.T @ x

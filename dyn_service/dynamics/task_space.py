@@ -34,7 +34,14 @@ from dataclasses import dataclass
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix
 from dyn_service.dynamics.articulated import branches
-from dyn_service.dynamics.kinematics import along, in_world, influences, motion_subspaces, together, ways
+from dyn_service.dynamics.kinematics import (
+    along,
+    free_selector,
+    in_world,
+    influences,
+    motion_subspaces,
+    sum_over_driven_bodies,
+)
 from dyn_service.dynamics.newton_euler import inertias, velocities, velocity_products
 from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import (
@@ -192,22 +199,22 @@ def _motion(tree: Tree, q: Mat, v: Mat, at: _Place, seen: _Seen) -> dict[str, Ma
 
 def _jacobian(tree: Tree, at: _Place, view: _View) -> Mat:
     """J, (6, nv)."""
-    on, columns, J, subspaces = at.carrying(tree), ways(tree), ex.zeros(6, tree.nv), motion_subspaces(tree)
+    on, columns, J, subspaces = at.carrying(tree), free_selector(tree), ex.zeros(6, tree.nv), motion_subspaces(tree)
     rows = [ex.zeros(0, 6)] * len(tree)
     for i in tree.movable:
         G, R = subspaces[i], view.of_world @ at.rotations[i]
         turns, shifts = R @ G[:3, :], R @ G[3:, :]
         shifts = shifts - skew(view.of_world @ view.levers[i]) @ turns
-        if tree.coupled and isinstance(tree, RolledTree):
+        if tree.has_mimics and isinstance(tree, RolledTree):
             rows[i] = (on[i] * ex.vertcat(turns, shifts)).T
         else:
             J = J + on[i] * ex.vertcat(turns, shifts) @ columns[tree.in_v[i], :]
-    return (columns @ together(tree, rows)).T if tree.coupled and isinstance(tree, RolledTree) else J
+    return (columns @ sum_over_driven_bodies(tree, rows)).T if tree.has_mimics and isinstance(tree, RolledTree) else J
 
 
 def _inertia(tree: Tree, q: Mat, at: _Place, seen: _Seen, directions: Mat) -> dict[str, Mat]:
     view = seen(tree, at)
-    if tree.coupled:
+    if tree.has_mimics:
         Omega = mass_matrix.mobility(tree, mass_matrix.entries(tree, q), _jacobian(tree, at, view))
     else:
         of_bodies = _mobilities(tree, q)

@@ -132,7 +132,7 @@ def differing(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
             links[name] = Inertial(**said)
     locked = others[0].tree.locked_joints if others else frozenset()
     for i in tree.movable:
-        if tree.joints[tree.leader[i]] in locked:  # no passive forces
+        if tree.joints[tree.mimicked_body[i]] in locked:  # no passive forces
             continue
         part = tree.in_rates[i]
         trees = (tree, *(other.tree for other in others))
@@ -265,12 +265,12 @@ class _Reader:
         for k, name in enumerate(names):
             place = f".locked[{k}]"
             joint = self._joint(name, place)
-            leader = tree.joints[tree.leader[joint]]
+            leader = tree.joints[tree.mimicked_body[joint]]
             if leader != name:
                 raise self._refused(place, f"joint '{name}' follows '{leader}': lock '{leader}' instead")
         still = {*names, *tree.locked_joints}
         for name in overlay.joints:
-            leader = tree.joints[tree.leader[self._joints[name]]]
+            leader = tree.joints[tree.mimicked_body[self._joints[name]]]
             if leader in still:
                 what = "is locked" if leader == name else f"follows '{leader}', which is locked"
                 out = "its numbers or the lock" if leader in names else "its numbers"

@@ -813,7 +813,7 @@ class Robot(RobotQueries):
 
     def _is_refused(self, row: Query, method: str) -> bool:
         """Whether there is no result, and so no kernel, because joints follow others."""
-        return method in row.alone and self._tree.coupled
+        return method in row.alone and self._tree.has_mimics
 
     def _refuse_followers(self, row: Query, method: str) -> None:
         if self._is_refused(row, method):

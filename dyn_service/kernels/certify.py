@@ -202,7 +202,7 @@ def _placed(tree: Tree) -> tuple[Array, Array | MassOperator]:
     # The offset of each prismatic coordinate that moves a body to its parent's origin. Quaternions at right angles
     # consist of whole numbers.
     drawn_in = np.zeros(at.nq)
-    for i in tree.leaders:
+    for i in tree.independent_bodies:
         joint = tree.inboard[i]
         for k in np.flatnonzero(joint.shifts):
             direction = joint.pose(joint.neutral + np.eye(joint.nq)[k])[1]

@@ -84,7 +84,7 @@ class KernelTree:
     def first(self, bodies: int) -> KernelTree:
         """Returns the tree of the first bodies; limits, which no kernel reads, are unchanged."""
         tree, first = self.tree, {i: i for i in range(bodies)}
-        for together in tree.together:  # if the mimicked joint is not among them, the first follower replaces it
+        for together in tree.driven_bodies:  # if the mimicked joint is not among them, the first follower replaces it
             leader = together[0] if together[0] < bodies else min(together)
             first |= dict.fromkeys((i for i in together if i < bodies), leader)
         fewer = replace(

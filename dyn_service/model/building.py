@@ -124,7 +124,7 @@ def _passive(movable: list[tuple[DescribedJoint, Joint]], mimics: Mapping[str, M
     def column(name: str) -> Vector:
         return np.repeat([getattr(described, name) for described, _ in movable], spread).astype(np.float64)
 
-    given = [(described.friction_width, widths(joint.alone)) for described, joint in movable]
+    given = [(described.friction_width, widths(joint.without_mimic)) for described, joint in movable]
     width = [default if value is None else value for value, defaults in given for default in defaults]
     offset = [mimics[described.name].offset if described.name in mimics else 0.0 for described, _ in movable]
     return Passive(

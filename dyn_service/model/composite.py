@@ -115,7 +115,7 @@ def _left(bodies: Tree, q: Array) -> Array:
     """Returns (..., nv): the inertia along each joint with free outward joints, divided by that with locked ones; NaN
     if that is not finite.
     """
-    if bodies.coupled:
+    if bodies.has_mimics:
         return _left_by_mass_matrix(bodies, q)
     # Branch inertias: Newton-Euler document, (19b). Those of locked joints are the composite ones.
     held = np.abs(diagonal(bodies, q))
@@ -140,7 +140,7 @@ def _left(bodies: Tree, q: Array) -> Array:
 
 def _left_by_mass_matrix(bodies: Tree, q: Array) -> Array:
     """Returns the same by eliminating the joints from the mass matrix, in O(N^3)."""
-    order = list(bodies.entries_outward)
+    order = list(bodies.parent_first_entries)
     left = mass_matrix(bodies, q)[..., order, :][..., order]
     held = np.abs(np.diagonal(left, axis1=-2, axis2=-1)).copy()
     share = np.zeros(held.shape)

@@ -99,7 +99,7 @@ def _fault(joint: Joint, message: str) -> UrdfError:
     return UrdfError(text, line=joint.line or None, element=f"joint '{joint.name}' mimic")
 
 
-def unled(description: Description) -> Description:
+def without_mimics(description: Description) -> Description:
     """Returns the robot with all joints independent, with a note on each that was a follower."""
     names = {joint.name for joint in description.joints if joint.moves.nv}
     notes = []

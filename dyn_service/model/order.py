@@ -38,7 +38,7 @@ class Order:
     Args:
         at: The joints in the robot's order.
         names: All of them, in the caller's order.
-        ways: The joint of each rate, as `Tree.ways`, mimic joints included; None if the robot has no mimic joints.
+        ways: The joint of each rate, as `Tree.rate_joints`; None if the robot has no mimic joints.
 
     Raises:
         NotFoundError: A name is not that of a movable joint; `path` says which one.

@@ -181,8 +181,8 @@ def test_the_overlay_of_others_contains_the_differences() -> None:
     assert found.locked == ()
     again = said(found, own)
     for k, other in enumerate((one, two)):
-        np.testing.assert_allclose(again.tree.one((k,)).passive.rest, other.tree.passive.rest, atol=1e-16)
-        assert again.weld.tree.one((k,)).inertia[0].mass == other.weld.tree.inertia[0].mass
+        np.testing.assert_allclose(again.tree.robot_at((k,)).passive.rest, other.tree.passive.rest, atol=1e-16)
+        assert again.weld.tree.robot_at((k,)).inertia[0].mass == other.weld.tree.inertia[0].mass
     lighter = own._replace(gravity=np.array([0.0, 0.0, -1.6]))
     assert differing(own, [lighter]).gravity.tolist() == [[0.0, 0.0, -1.6]]  # type: ignore[union-attr]
 

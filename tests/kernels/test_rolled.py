@@ -200,7 +200,7 @@ def following(tmp_path_factory: pytest.TempPathFactory) -> Robot:
     ],
 )
 def test_joints_that_follow_others(following: Robot, row: str) -> None:
-    assert following.tree.coupled
+    assert following.tree.has_mimics
     assert_equal(following, row, next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
 
 

@@ -16,7 +16,7 @@ import pytest
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.description import Description
-from dyn_service.model.mimic import unled
+from dyn_service.model.mimic import without_mimics
 from dyn_service.parsing.urdf.reader import read
 from tests.oracle.example_robots import EACH, FIRST, SUPPORTED, path_of
 from tests.oracle.test_many_types import PARTS, mjcf
@@ -29,7 +29,7 @@ STATES = 10
 
 def free(name: str) -> Description:
     """Each joint by itself; those that follow others are in test_mimic.py."""
-    return unled(read(path_of(name)))
+    return without_mimics(read(path_of(name)))
 
 
 def modelled(robot: Robot) -> mujoco.MjModel | None:

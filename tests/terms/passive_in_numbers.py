@@ -171,7 +171,7 @@ def _cases(made: Mapping[str, Any], s: State) -> dict[str, Case]:
         ),
         "mass_matrix_steps": (lambda: made["operators"].mass_matrix_steps(tree, q)["mass_matrix"], lambda: s.M),
     }
-    if not tree.coupled and tree.free is None:
+    if not tree.has_mimics and tree.free is None:
         found["branch_inertias, det R = det M"] = (branches, lambda: np.array([np.linalg.slogdet(s.M)[1]]))
     for part in ("damping", "friction", "springs"):
         found[f"passive_forces, {part}"] = (lambda part=part: own()[part], lambda part=part: getattr(s, part))

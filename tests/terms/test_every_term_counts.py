@@ -33,7 +33,7 @@ LOCKED = passive_in_numbers.locked_cases
 Terms = dict[str, dict[str, tuple[str, str, str]]]
 """By module, by name: function, expression, what becomes of it."""
 
-ALONG = "of_joints(tree, lambda joint: joint.alone.subspace).T @ F"
+ALONG = "of_joints(tree, lambda joint: joint.without_mimic.subspace).T @ F"
 
 TERMS: Terms = {
     "dynamics.spatial": {
@@ -136,7 +136,7 @@ TERMS: Terms = {
             "D[i].congruence(C_i).turned(ex.eye(3)).moved(D[i].offset)",
         ),
         "NE (18c): load carried to ancestors": ("_blocks", "D[j].T @ F", "F"),
-        "NE (19a): C": ("forward_dynamics", "moving(tree, tau) - C", "moving(tree, tau)"),
+        "NE (19a): C": ("forward_dynamics", "zero_locked(tree, tau) - C", "zero_locked(tree, tau)"),
         "L^T D L: fill-in of the tree": ("factored", "L.get((i, j), 0) - share * L[k, j]", "L.get((i, j), 0)"),
         "L^T D L: back substitution": ("solve", "y[k] - L[k, i] * y[i]", "y[k]"),
     },
@@ -446,11 +446,15 @@ TERMS_OF_SEVERAL_WAYS: Terms = {
         ),
     },
     "dynamics.constraint": {
-        "NE (20): (G^T G)^-1": ("constraint_forces", "_of_subspace(joint.alone.subspace)", "joint.alone.subspace"),
+        "NE (20): (G^T G)^-1": (
+            "constraint_forces",
+            "_of_subspace(joint.without_mimic.subspace)",
+            "joint.without_mimic.subspace",
+        ),
         "NE (20): less what is along G": (
             "constraint_forces",
-            "_of_subspace(joint.alone.subspace)",
-            "0 * _of_subspace(joint.alone.subspace)",
+            "_of_subspace(joint.without_mimic.subspace)",
+            "0 * _of_subspace(joint.without_mimic.subspace)",
         ),
         "(18a): the length of G^T F": ("_length", "ex.norm_2(x)", "ex.sumsqr(x)"),
     },
@@ -549,38 +553,46 @@ TERMS_OF_FOLLOWERS: Terms = {
         "m^2 d": (
             "damping",
             "_felt(tree, tree.passive.damping)",
-            "constant(abs(tree.spread).T @ tree.passive.damping)",
+            "constant(abs(tree.coupling_matrix).T @ tree.passive.damping)",
         ),
-        "m f tanh(m v / w)": ("_rates", "np.abs(tree.spread)", "np.sign(np.abs(tree.spread))"),
-        "m k": ("springs", "constant(tree.spread.T) @ pulled", "constant(np.sign(tree.spread.T)) @ pulled"),
+        "m f tanh(m v / w)": ("_rates", "np.abs(tree.coupling_matrix)", "np.sign(np.abs(tree.coupling_matrix))"),
+        "m k": (
+            "springs",
+            "constant(tree.coupling_matrix.T) @ pulled",
+            "constant(np.sign(tree.coupling_matrix.T)) @ pulled",
+        ),
         "m q - q_0": ("_from_rest", "joint.ratio * q[at] - rest[part]", "q[at] - rest[part]"),
         "m^2 A": (
             "armature",
             "_felt(tree, tree.passive.armature)",
-            "constant(abs(tree.spread).T @ tree.passive.armature)",
+            "constant(abs(tree.coupling_matrix).T @ tree.passive.armature)",
         ),
         "m^2 A, by bodies": ("armatures", "joint.ratio**2", "joint.ratio"),
     },
-    "dynamics.articulated": {"(19b) is not of them": ("forward_dynamics", "tree.coupled", "False")},
-    "dynamics.hamilton": {"(P.5b) is not of them": ("velocity_from_momentum", "tree.coupled", "False")},
+    "dynamics.articulated": {"(19b) is not of them": ("forward_dynamics", "tree.has_mimics", "False")},
+    "dynamics.hamilton": {"(P.5b) is not of them": ("velocity_from_momentum", "tree.has_mimics", "False")},
     "dynamics.constraint": {
-        "(18a): along a follower's own axis": ("constraint_forces", ALONG, ALONG.replace(".alone", "")),
+        "(18a): along a follower's own axis": ("constraint_forces", ALONG, ALONG.replace(".without_mimic", "")),
     },
 }
 
 
 TERMS_OF_LOCKS: Terms = {
     "dynamics.kinematics": {
-        "tau of what is locked": ("moving", "constant(tree.free) * x", "x"),
-        "columns of what is locked": ("ways", "ex.diag(constant(tree.free))", "ex.eye(tree.nv)"),
-        "M of what is locked": ("held", "ex.eye(tree.nv) - ways(tree)", "ex.zeros(tree.nv, tree.nv)"),
+        "tau of what is locked": ("zero_locked", "constant(tree.free) * x", "x"),
+        "columns of what is locked": ("free_selector", "ex.diag(constant(tree.free))", "ex.eye(tree.nv)"),
+        "M of what is locked": (
+            "locked_diagonal",
+            "ex.eye(tree.nv) - free_selector(tree)",
+            "ex.zeros(tree.nv, tree.nv)",
+        ),
     },
     "dynamics.mass_matrix": {
         "M: the diagonal of what is locked": ("_of_free", "free[i] * value + (1 - free[i])", "free[i] * value"),
         "M: what is locked on it": ("_of_free", "free[i] * value + (1 - free[i])", "value"),
         "M: beside what is locked": ("_of_free", "free[i] * free[j] * value", "value"),
         "M: below what is locked": ("_of_free", "free[i] * free[j] * value", "free[j] * value"),
-        "(19a): efforts of locks": ("forward_dynamics", "moving(tree, tau)", "tau"),
+        "(19a): efforts of locks": ("forward_dynamics", "zero_locked(tree, tau)", "tau"),
     },
     "dynamics.articulated": {
         "(19b): R^-1": ("branches", "free[i] * inverse(_held(R, free[i]))", "inverse(R)"),
@@ -589,22 +601,22 @@ TERMS_OF_LOCKS: Terms = {
     "dynamics.newton_euler": {
         "computed torque": (
             "computed_torque",
-            "moving(tree, a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref))",
+            "zero_locked(tree, a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref))",
             "a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref)",
         ),
     },
     "dynamics.hamilton": {
-        "(P.5a)": ("velocity_through_mass_matrix", "moving(tree, p)", "p"),
-        "p-dot": ("_flow", "moving(tree, tau - passive.efforts(tree, q, v))", "tau - passive.efforts(tree, q, v)"),
+        "(P.5a)": ("velocity_through_mass_matrix", "zero_locked(tree, p)", "p"),
+        "p-dot": ("_flow", "zero_locked(tree, tau - passive.efforts(tree, q, v))", "tau - passive.efforts(tree, q, v)"),
     },
     "dynamics.projected": {
-        "Jacobians": ("body_motions", "ways(tree)", "ex.eye(tree.nv)"),
-        "M": ("terms", "held(tree)", "ex.zeros(tree.nv, tree.nv)"),
-        "Q": ("terms", "moving(tree, tau)", "tau"),
+        "Jacobians": ("body_motions", "free_selector(tree)", "ex.eye(tree.nv)"),
+        "M": ("terms", "locked_diagonal(tree)", "ex.zeros(tree.nv, tree.nv)"),
+        "Q": ("terms", "zero_locked(tree, tau)", "tau"),
     },
     "dynamics.operators": {
-        "J = Psi G": ("mass_matrix_steps", "ways(tree)", "ex.eye(tree.nv)"),
-        "step 3": ("mass_matrix_steps", "held(tree)", "ex.zeros(tree.nv, tree.nv)"),
+        "J = Psi G": ("mass_matrix_steps", "free_selector(tree)", "ex.eye(tree.nv)"),
+        "step 3": ("mass_matrix_steps", "locked_diagonal(tree)", "ex.zeros(tree.nv, tree.nv)"),
     },
 }
 

@@ -354,7 +354,7 @@ def test_forward_undoes_inverse(name: str) -> None:
     described = read(path_of(name))
     described = described if name in OWN else drawn(described, DRAWN.index(name))
     robot = restless(described, 3)
-    if not robot.tree.coupled:
+    if not robot.tree.has_mimics:
         pytest.skip("one joint has none to follow")
     assert robot.tree.passive.acts == set(EVERY_PART)
     assert undone(interpreted_robot(robot), 4) < 1e-12
@@ -377,7 +377,7 @@ def test_all_formulations_agree_and_certificates_hold(name: str, compiled: bool)
     else:
         several = drawn(read(random_urdf(8, movable=6, types=MANY_TYPES)), 1, share=0.6)
         robot = restless(several, 2, root="floating")
-    assert robot.tree.coupled
+    assert robot.tree.has_mimics
     robot = robot if compiled else interpreted_robot(robot, certifying=True)
     for asked in (robot, robot.without_passive):
         found = survey(asked, states=5)

@@ -16,7 +16,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.formulations.verification import survey
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import trace
-from dyn_service.model.mimic import unled
+from dyn_service.model.mimic import without_mimics
 from dyn_service.parsing.urdf.reader import read
 from dyn_service.simulation import rheonomic
 from tests.conftest import URDF
@@ -343,7 +343,7 @@ def test_free_joints_beside_prescribed_ones(panda: Robot) -> None:
 
 def test_friction_by_its_identity() -> None:
     """Odd, none at rest, 76 % at its width, all of it far beyond; and it never drives."""
-    panda = restless(unled(read(URDF / "panda.urdf")), 1)  # each width is that of an entry of v
+    panda = restless(without_mimics(read(URDF / "panda.urdf")), 1)  # each width is that of an entry of v
     own = panda.tree.passive
     q = panda.configuration.neutral
     for share, expected in ((0.0, 0.0), (1.0, 0.7615941559557649), (-1.0, -0.7615941559557649), (50.0, 1.0)):

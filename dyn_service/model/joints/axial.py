@@ -41,7 +41,7 @@ class Axial(JointWithAxis):
     ratio: float = field(default=1.0, kw_only=True)
 
     @property
-    def alone(self) -> Joint:
+    def without_mimic(self) -> Joint:
         return self if self.ratio == 1.0 else replace(self, ratio=1.0)
 
     def follower(self, ratio: float) -> Joint:

@@ -82,7 +82,7 @@ class Joint:
         return 1.0
 
     @property
-    def alone(self) -> Joint:
+    def without_mimic(self) -> Joint:
         """The joint without mimic (`ratio` 1)."""
         return self
 

@@ -362,7 +362,7 @@ def test_a_defect_is_reported_as_internal() -> None:
 def test_states_of_every_size() -> None:
     """A robot with passive forces and mimic joints; a million states: `python -m qa.soak.finite`."""
     robot = restless(drawn(read(random_urdf(5, movable=2)), 2), 1)
-    assert robot.tree.coupled
+    assert robot.tree.has_mimics
     answered, refused, wrong = survey(robot, 1)
     assert not wrong
     assert answered > 10_000

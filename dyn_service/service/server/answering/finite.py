@@ -298,7 +298,7 @@ def _dimension_names(robot: Robot) -> dict[str, Sequence[str]]:
     return {
         "nq": at.position_names,
         "nv": at.velocity_names,
-        "nr": robot.tree.ways,
+        "nr": robot.tree.rate_joints,
         "nm": robot.tree.moving_joints,
         "nl": robot.link_names,
         "nj": robot.all_joint_names,

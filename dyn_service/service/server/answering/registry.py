@@ -54,7 +54,7 @@ class Served:
     def __init__(self, robot: Robot, metrics: Metrics, expires_s: float | None = None, used_ns: int = 0) -> None:
         self.robot = robot
         self.expires_s, self.used_ns = expires_s, used_ns
-        self.orders = Orders(robot.configuration, robot.tree.ways)
+        self.orders = Orders(robot.configuration, robot.tree.rate_joints)
         self.plans = {
             name: Plan(row, robot, robot.sizes, metrics.fast_path(name), self.orders) for name, row in QUERIES.items()
         }
