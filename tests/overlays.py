@@ -180,10 +180,10 @@ class State:
 
 def options(row: Query, method: str) -> Iterator[dict[str, Any]]:
     """Those that choose a kernel, and the axes."""
-    chosen = {row.selector: method} if row.selector else {}
+    chosen = {row.kernel_option: method} if row.kernel_option else {}
     yield chosen
-    if row.axes is not None:
-        yield {**chosen, row.axes: "world"}
+    if row.axes_option is not None:
+        yield {**chosen, row.axes_option: "world"}
 
 
 def numbers(outputs: dict[str, Any], row: Query) -> dict[str, np.ndarray]:

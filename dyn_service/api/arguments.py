@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.results import Array
-from dyn_service.api.spec import Local, Means, Spec
+from dyn_service.api.spec import Local, OptionSpec, Spec
 
 DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
 """m/s^2, world axes: a robot's gravity unless its file gives another. `gravity=None` is the robot's own gravity."""
@@ -268,7 +268,7 @@ Point = Annotated[
 ]
 PointAxes = Annotated[
     Literal["world_aligned", "local", "world"],
-    Means(
+    OptionSpec(
         "motion of the point in world axes or in link axes, or motion of the link's point at the world's origin in "
         "world axes"
     ),
@@ -285,7 +285,8 @@ Directions = Annotated[
     ),
 ]
 Direction = Annotated[
-    Literal["parent_on_child", "child_on_parent"], Means("the load that is measured; the other one is its negative")
+    Literal["parent_on_child", "child_on_parent"],
+    OptionSpec("the load that is measured; the other one is its negative"),
 ]
 PositionGain = Annotated[
     ArrayLike, Spec(("nv",), "1/s^2", "position gain, a number or one per entry of v", scalar=True, kind="gain")
@@ -389,35 +390,38 @@ Motions = Annotated[
         kind="motions",
     ),
 ]
-Axes = Annotated[Literal["body", "world"], Means("axes of the result", role="axes")]
-JointAxes = Annotated[Literal["joint", "world"], Means("axes of the result", role="axes")]
+Axes = Annotated[Literal["body", "world"], OptionSpec("axes of the result", role="axes")]
+JointAxes = Annotated[Literal["joint", "world"], OptionSpec("axes of the result", role="axes")]
 Passive = Annotated[
-    bool, Means("whether passive joint properties act: damping, friction, armature, springs", role="passive")
+    bool, OptionSpec("whether passive joint properties act: damping, friction, armature, springs", role="passive")
 ]
-LinkRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; default: all", role="rows")]
-JointRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; default: all", role="rows")]
-PositionLimits = Annotated[bool, Means("whether joints have stops at their position limits")]
-EffortLimits = Annotated[bool, Means("whether efforts are clipped to their limits")]
-VelocityLimits = Annotated[bool, Means("whether joints are braked beyond their velocity limits")]
+LinkRows = Annotated[Sequence[str] | None, OptionSpec("rows by name, in that order; default: all", role="rows")]
+JointRows = Annotated[Sequence[str] | None, OptionSpec("rows by name, in that order; default: all", role="rows")]
+PositionLimits = Annotated[bool, OptionSpec("whether joints have stops at their position limits")]
+EffortLimits = Annotated[bool, OptionSpec("whether efforts are clipped to their limits")]
+VelocityLimits = Annotated[bool, OptionSpec("whether joints are braked beyond their velocity limits")]
 StopTime = Annotated[
     float,
-    Means("time constant of stops, and of contacts without a stiffness, s; 0: five steps, or one of `stick_slip`"),
+    OptionSpec("time constant of stops, and of contacts without a stiffness, s; 0: five steps, or one of `stick_slip`"),
 ]
 StopDamping = Annotated[
-    float, Means("relative increase of the stiffness of stops and contacts per unit of approach velocity, s/rad or s/m")
+    float,
+    OptionSpec("relative increase of the stiffness of stops and contacts per unit of approach velocity, s/rad or s/m"),
 ]
 SettleTime = Annotated[
-    float, Means("time constant of the correction of points that are off their planes or slide, s; 0: none")
+    float, OptionSpec("time constant of the correction of points that are off their planes or slide, s; 0: none")
 ]
 Least = Annotated[
-    Literal["forces", "efforts"], Means("what is minimised: contact forces, or efforts and then contact forces")
+    Literal["forces", "efforts"], OptionSpec("what is minimised: contact forces, or efforts and then contact forces")
 ]
-Undriven = Annotated[Sequence[str] | None, Means("joints without a motor, by name; default: floating and planar ones")]
-StepLength = Annotated[float, Means("length of a step, s")]
-StepCount = Annotated[int, Means("number of steps")]
-Every = Annotated[int, Means("interval of records, in steps")]
-FirstStep = Annotated[int, Means("number of the first step, if this is part of a longer motion")]
-FirstTime = Annotated[float, Means("time of step 0, s")]
+Undriven = Annotated[
+    Sequence[str] | None, OptionSpec("joints without a motor, by name; default: floating and planar ones")
+]
+StepLength = Annotated[float, OptionSpec("length of a step, s")]
+StepCount = Annotated[int, OptionSpec("number of steps")]
+Every = Annotated[int, OptionSpec("interval of records, in steps")]
+FirstStep = Annotated[int, OptionSpec("number of the first step, if this is part of a longer motion")]
+FirstTime = Annotated[float, OptionSpec("time of step 0, s")]
 Progress = Annotated[Callable[[float], None] | None, Local()]
 """Called repeatedly with the completed fraction; its exceptions end the computation, local or remote."""
 

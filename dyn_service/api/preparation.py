@@ -16,7 +16,7 @@ from dyn_service.support.suggestions import did_you_mean
 
 PURPOSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"control": tuple(name for name, row in QUERIES.items() if row.control)}
-    | {name: row.asks for name, row in COMPUTATIONS.items() if row.asks}
+    | {name: row.queries for name, row in COMPUTATIONS.items() if row.queries}
 )
 """Rows of the table by purpose."""
 

@@ -275,8 +275,8 @@ class RobotQueries(Described, ABC):
     @query(
         equation="Newton-Euler (19b); with method='mass_matrix' (19a)",
         kernel={"articulated": "articulated.forward_dynamics", "mass_matrix": "mass_matrix.forward_dynamics"},
-        inverts=True,
-        grows={"articulated": 1, "mass_matrix": 3},
+        inverts_mass_matrix=True,
+        cost_exponent={"articulated": 1, "mass_matrix": 3},
         passive=EVERY_PART,
     )
     def forward_dynamics(
@@ -346,7 +346,7 @@ class RobotQueries(Described, ABC):
         equation="Newton-Euler (15), (18a), (20)",
         kernel="constraint.constraint_forces",
         bodies="links",
-        inverts=True,
+        inverts_mass_matrix=True,
         passive=EVERY_PART,
     )
     def constraint_forces(
@@ -501,7 +501,7 @@ class RobotQueries(Described, ABC):
         },
         bodies="links",
         control=False,
-        inverts=True,
+        inverts_mass_matrix=True,
         passive=("armature",),
     )
     def operational_space(
@@ -549,8 +549,8 @@ class RobotQueries(Described, ABC):
         kernel="articulated.branch_inertias",
         bodies="moving",
         control=False,
-        inverts=True,
-        alone=True,
+        inverts_mass_matrix=True,
+        rejects_mimic=True,
         passive=("armature",),
     )
     def branch_inertias(
@@ -581,8 +581,8 @@ class RobotQueries(Described, ABC):
         kernel={"D": "operators.influence_operators", "beta": "operators.yielding_operators"},
         bodies="moving",
         control=False,
-        inverts=("beta",),
-        alone=("beta",),
+        inverts_mass_matrix=("beta",),
+        rejects_mimic=("beta",),
         passive={"D": (), "beta": ("armature",)},
     )
     def influence_operators(
@@ -683,8 +683,8 @@ class RobotQueries(Described, ABC):
             "mass_matrix": "hamilton.velocity_through_mass_matrix",
         },
         control=False,
-        inverts=True,
-        grows={"articulated": 1, "mass_matrix": 3},
+        inverts_mass_matrix=True,
+        cost_exponent={"articulated": 1, "mass_matrix": 3},
         passive=("armature",),
     )
     def velocity_from_momentum(
@@ -707,7 +707,7 @@ class RobotQueries(Described, ABC):
         equation="Hamilton (2), (P.1e)-(P.1g), (P.3b)",
         kernel="hamilton.momentum_rate",
         control=False,
-        inverts=True,
+        inverts_mass_matrix=True,
         passive=EVERY_PART,
     )
     def momentum_rate(
@@ -779,7 +779,7 @@ class RobotQueries(Described, ABC):
         kernel="hamilton.hamiltonian",
         bodies="links",
         control=False,
-        inverts=True,
+        inverts_mass_matrix=True,
         passive=("armature", "springs"),
     )
     def hamiltonian(
@@ -799,7 +799,7 @@ class RobotQueries(Described, ABC):
         equation="Projected Newton-Euler 5.4-5.6; matrix formalism M q-ddot = C + G + Q + E",
         kernel="projected.terms",
         control=False,
-        grows=3,
+        cost_exponent=3,
         passive=EVERY_PART,
     )
     def equation_terms(
@@ -870,8 +870,8 @@ class RobotQueries(Described, ABC):
         equation="Hamilton (1), (2): (P.5b) and (P.3b) together; with method='mass_matrix' (P.5a)",
         kernel={"articulated": "hamilton.flow", "mass_matrix": "hamilton.flow_through_mass_matrix"},
         control=False,
-        inverts=True,
-        grows={"articulated": 1, "mass_matrix": 3},
+        inverts_mass_matrix=True,
+        cost_exponent={"articulated": 1, "mass_matrix": 3},
         passive=EVERY_PART,
     )
     def hamiltonian_flow(
@@ -1043,7 +1043,7 @@ class RobotQueries(Described, ABC):
             "explicit_euler": "integration.explicit_euler",
         },
         control=False,
-        inverts=True,
+        inverts_mass_matrix=True,
         passive=EVERY_PART,
     )
     def step(
@@ -1091,8 +1091,8 @@ class RobotQueries(Described, ABC):
         equation="derivatives of Newton-Euler (19a) by sweeps; see docs/theory/derivatives.md",
         kernel="derivatives.forward_dynamics_derivatives",
         control=False,
-        inverts=True,
-        grows=3,
+        inverts_mass_matrix=True,
+        cost_exponent=3,
         passive=EVERY_PART,
     )
     def forward_dynamics_derivatives(
@@ -1121,8 +1121,8 @@ class RobotQueries(Described, ABC):
             "rk4": "derivatives.rk4",
         },
         control=False,
-        inverts=True,
-        grows=3,
+        inverts_mass_matrix=True,
+        cost_exponent=3,
         passive=EVERY_PART,
     )
     def step_derivatives(
@@ -1234,7 +1234,7 @@ class RobotQueries(Described, ABC):
         equation="fourteen formulations of the documents, see `dyn_service.formulations.verification`",
         run="formulations.verification.residuals",
         cost="formulations.cost.verify",
-        asks=(
+        queries=(
             "inverse_dynamics",
             "forward_dynamics",
             "mass_matrix",
@@ -1273,7 +1273,7 @@ class RobotQueries(Described, ABC):
         cost="simulation.cost.simulate",
         parts="simulation.parts.simulate",
         part="simulation.parts.simulated",
-        asks=(
+        queries=(
             "forward_dynamics",
             "momentum",
             "velocity_from_momentum",
@@ -1286,7 +1286,7 @@ class RobotQueries(Described, ABC):
             "jacobians",
             "bias_accelerations",
         ),
-        between={
+        intermediate_outputs={
             "a": Spec(
                 ("nv",), "rad/s^2 | m/s^2", "accelerations at `q`, `v`, if `steps` is 0; then only this and `finite`"
             ),
@@ -1370,7 +1370,7 @@ class RobotQueries(Described, ABC):
         "see `dyn_service.simulation.contact.supports`",
         run="simulation.contact.supports.contact_dynamics",
         cost="simulation.cost.contact_dynamics",
-        asks=("forward_dynamics", "mass_matrix", "link_poses", "jacobians", "bias_accelerations"),
+        queries=("forward_dynamics", "mass_matrix", "link_poses", "jacobians", "bias_accelerations"),
     )
     def contact_dynamics(
         self,
@@ -1397,7 +1397,7 @@ class RobotQueries(Described, ABC):
         cost="simulation.cost.simulate_rheonomic",
         parts="simulation.parts.simulate_rheonomic",
         part="simulation.parts.simulated_rheonomic",
-        asks=("inverse_dynamics", "mass_matrix"),
+        queries=("inverse_dynamics", "mass_matrix"),
         on_wire=(Option("joints", None, "names", text="the prescribed joints, np names", required=True),),
     )
     def simulate_rheonomic(
@@ -1453,7 +1453,7 @@ class RobotQueries(Described, ABC):
         equation="U (M a + h) = U J^T f, tau = M a + h - J^T f; see `dyn_service.simulation.contact.ground_reactions`",
         run="simulation.contact.ground_reactions.ground_reactions",
         cost="simulation.contact.ground_reactions.cost",
-        asks=("inverse_dynamics", "jacobians", "link_poses"),
+        queries=("inverse_dynamics", "jacobians", "link_poses"),
     )
     def ground_reactions(
         self,

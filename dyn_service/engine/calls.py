@@ -237,10 +237,10 @@ class RowCalls:
         self._row, self._names = row, names
         self._key = _key_of(row)
         self._bound: dict[Hashable, BoundCall] = {}
-        self._defaults = self._key(row.defaults)
+        self._defaults = self._key(row.argument_defaults)
         self._threads_from = _THREADS_FROM
-        place = {name: k for k, name in enumerate(row.others)}
-        special = (row.overlay, row.wrenches, row.first("gravity"), row.leaves_out)
+        place = {name: k for k, name in enumerate(row.optional_arguments)}
+        special = (row.overlay, row.wrenches, row.first("gravity"), row.passive_option)
         self._overlay, self._wrenches, gravity, passive = (place.get(name or "", -1) for name in special)
         self._view = _view_with(views, row.name, self._overlay, gravity, passive)
         self._prefer(None, None, None)
@@ -391,8 +391,8 @@ def _key_of(row: Query) -> Callable[[tuple[Any, ...]], Hashable]:
     It contains the types, since True equals 1. It raises TypeError for values that no option has.
     """
     by_name = {*row.by_name, *(name for name, option in row.options.items() if option.type == "names")}
-    places = [k for k, name in enumerate(row.others) if name in row.options or name in by_name]
-    lists = [k for k in places if row.others[k] in by_name]
+    places = [k for k, name in enumerate(row.optional_arguments) if name in row.options or name in by_name]
+    lists = [k for k in places if row.optional_arguments[k] in by_name]
     if not places:
         return lambda others: None
     if len(places) == 1 and not lists:

@@ -327,7 +327,7 @@ class Robot(RobotQueries):
             if not (signature.empty or self._is_singular(row, method) or self._is_refused(row, method)):
                 try:
                     self._kernel(signature)
-                    self._bind(row, {row.selector: method} if row.selector else {})
+                    self._bind(row, {row.kernel_option: method} if row.kernel_option else {})
                 except ResourceExhaustedError as refusal:
                     if method == next(iter(row.kernels)):
                         raise
@@ -376,10 +376,10 @@ class Robot(RobotQueries):
         """
         if row.constant or self._is_refused(row, method):
             return True
-        options: dict[str, Any] = {row.selector: method} if row.selector else {}
+        options: dict[str, Any] = {row.kernel_option: method} if row.kernel_option else {}
         if not variant.overlay and (other := self.acting(row, method, passive)) is not self:
             loaded = other.load_kernel(row, method, variant)
-            self._bind(row, options | {row.leaves_out or "": False})
+            self._bind(row, options | {row.passive_option or "": False})
             return loaded
         for signature in self._signatures_of(row, method, variant):
             if not signature.empty and not self._library.load(signature):
@@ -485,7 +485,9 @@ class Robot(RobotQueries):
         if row.overlay is not None and inputs.get(row.overlay) is not None:
             view = self._view(row, inputs, checked_options(row, options))
             self._calls_of(row)
-            return view._ask(row.name, given, tuple(inputs.get(name, options.get(name)) for name in row.others))
+            return view._ask(
+                row.name, given, tuple(inputs.get(name, options.get(name)) for name in row.optional_arguments)
+            )
         answer = row.result(self._evaluate(row, inputs, options))
         self._bind(row, options | {name: inputs[name] for name in row.by_name if inputs.get(name) is not None})
         return answer
@@ -499,10 +501,15 @@ class Robot(RobotQueries):
         """
         if row.constant:
             return
-        others = tuple(options.get(name, default) for name, default in zip(row.others, row.defaults, strict=True))
-        chosen = {name: value for name, value in zip(row.others, others, strict=True) if name in row.options}
-        method = chosen[row.selector] if row.selector else next(iter(row.kernels))
-        robot = self.acting(row, method, chosen[row.leaves_out]) if row.leaves_out else self
+        others = tuple(
+            options.get(name, default)
+            for name, default in zip(row.optional_arguments, row.argument_defaults, strict=True)
+        )
+        chosen = {
+            name: value for name, value in zip(row.optional_arguments, others, strict=True) if name in row.options
+        }
+        method = chosen[row.kernel_option] if row.kernel_option else next(iter(row.kernels))
+        robot = self.acting(row, method, chosen[row.passive_option]) if row.passive_option else self
         kinds = (WITHOUT_WRENCHES, WITH_WRENCHES) if row.wrenches is not None else (WITHOUT_WRENCHES,)
         loaded = [each for each in kinds if all(s in robot._library for s in robot._signatures_of(row, method, each))]
         calls = self._calls_of(row)
@@ -510,7 +517,7 @@ class Robot(RobotQueries):
         if not loaded or (before is not None and before.loaded == loaded) or robot._is_singular(row, method):
             return
         selection = self._rows.selection(row, chosen, self.name)
-        world = row.axes is not None and chosen[row.axes] == "world"
+        world = row.axes_option is not None and chosen[row.axes_option] == "world"
         rows = None if selection is None or world else selection.rows
         bound, *first = robot._bound_call(row, method, loaded, others, rows)
         in_place = not world and (selection is None or bound.in_place)
@@ -549,10 +556,12 @@ class Robot(RobotQueries):
         if some is not None and WITH_WRENCHES in loaded:
             some_pushed = library.selected(self._signatures_of(row, method, WITH_WRENCHES)[0], rows or ())
             some = None if some_pushed is None else some
-        given = dict(zip(row.others, others, strict=True))
+        given = dict(zip(row.optional_arguments, others, strict=True))
         for name in row.by_name:
             left_out[name] = self._argument(row, name, given[name])
-        fixed = {name: array for name, array in left_out.items() if name in row.by_name or name not in row.others}
+        fixed = {
+            name: array for name, array in left_out.items() if name in row.by_name or name not in row.optional_arguments
+        }
         # An input given by name is not an input of the kernel but chooses one, so it is read as an option.
         accepted = {
             f"{name} by name" if name in row.by_name else name: x if name in row.by_name else left_out.get(name, x)
@@ -578,7 +587,7 @@ class Robot(RobotQueries):
                 chosen = None if some is None or some_pushed is None else some_pushed[0]
                 with_wrenches = library.direct_call(signature, unread, wrenches, chosen)
                 first_with_wrenches = library.direct_call(signature, checked, wrenches, chosen)
-        place = {name: k for k, name in enumerate(row.others) if name not in row.by_name}
+        place = {name: k for k, name in enumerate(row.optional_arguments) if name not in row.by_name}
         operands = [(place.get(x.name, -1), left_out[x.name]) for x in plain.inputs if x.name in left_out]
         sizes = self._sizes(links=row.links)
         vectors = {k: row.inputs[x].dims(sizes) for k, x in enumerate(row.required) if row.inputs[x].scalar}
@@ -664,12 +673,12 @@ class Robot(RobotQueries):
             NotFoundError: The robot has no link or joint of that name.
         """
         robot, passive = self, True
-        if row.leaves_out is not None:
-            passive = checked_option(row.options[row.leaves_out], arguments.pop(row.leaves_out, True))
+        if row.passive_option is not None:
+            passive = checked_option(row.options[row.passive_option], arguments.pop(row.passive_option, True))
         for name in row.of_kind("overlay"):
             overlay = arguments.pop(name, None)
             if overlay is not None:
-                robot = robot._view(row, {**arguments, name: overlay}, {row.leaves_out or "": passive}, "")
+                robot = robot._view(row, {**arguments, name: overlay}, {row.passive_option or "": passive}, "")
         for name in row.of_kind("payload"):
             payload = arguments.pop(name, None)
             robot = robot if payload is None else robot.with_payload(payload)
@@ -688,9 +697,12 @@ class Robot(RobotQueries):
             return self._view(row, rest, chosen)._evaluate(row, rest, chosen)
         name_of_wrenches = row.wrenches
         wrenches = None if name_of_wrenches is None else inputs.get(name_of_wrenches)
-        method = chosen[row.selector] if row.selector else ""
-        if row.leaves_out is not None and (other := self.acting(row, method, chosen[row.leaves_out])) is not self:
-            return other._evaluate(row, inputs, {**chosen, row.leaves_out: True})
+        method = chosen[row.kernel_option] if row.kernel_option else ""
+        if (
+            row.passive_option is not None
+            and (other := self.acting(row, method, chosen[row.passive_option])) is not self
+        ):
+            return other._evaluate(row, inputs, {**chosen, row.passive_option: True})
         signature = self.signature(row, method, WITHOUT_WRENCHES if wrenches is None else WITH_WRENCHES)
         self._refuse_followers(row, method)
         self._refuse_massless(row, method)
@@ -711,7 +723,7 @@ class Robot(RobotQueries):
             arguments[name_of_wrenches] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
         arrays = self._run(signature, arguments)
         outputs: dict[str, Any] = dict(zip(row.outputs, arrays, strict=True))
-        if row.axes is not None and chosen[row.axes] == "world":
+        if row.axes_option is not None and chosen[row.axes_option] == "world":
             self._rows.turn_to_world(outputs, row, self._rotations(pose))
         outputs.update(self._rows.labels(row))
         if (selection := self._rows.selection(row, chosen, self.name)) is not None:
@@ -740,7 +752,7 @@ class Robot(RobotQueries):
         name = row.first("overlay") or ""
         overlay = inputs.pop(name)
         view = self.known_view(overlay, path + name)
-        self._check_once(row, overlay, path + name, inputs, options.get(row.leaves_out or "", True))
+        self._check_once(row, overlay, path + name, inputs, options.get(row.passive_option or "", True))
         return view
 
     def _check_once(self, row: Row, overlay: Overlay, path: str, inputs: Mapping[str, Any], passive: bool) -> None:
@@ -752,7 +764,7 @@ class Robot(RobotQueries):
             )
         if overlay.joints and not passive:
             raise InvalidArgumentError(
-                f"the overlay contains passive joint properties, which {row.leaves_out}=False switches off",
+                f"the overlay contains passive joint properties, which {row.passive_option}=False switches off",
                 path=f"{path}.joints",
             )
 
@@ -767,7 +779,7 @@ class Robot(RobotQueries):
         """Returns outputs that do not depend on a state, computed from the tree in each call."""
         module, _, name = row.kernels[""].partition(".")
         function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
-        options = {name: value for name, value in chosen.items() if name != row.rows}
+        options = {name: value for name, value in chosen.items() if name != row.rows_option}
         outputs: dict[str, Any] = {**self._rows.labels(row), **function(self._tree, **options)}
         if (selection := self._rows.selection(row, chosen, self.name)) is not None:
             selection.apply(outputs)
@@ -813,11 +825,11 @@ class Robot(RobotQueries):
 
     def _is_refused(self, row: Query, method: str) -> bool:
         """Whether there is no result, and so no kernel, because joints follow others."""
-        return method in row.alone and self._tree.has_mimics
+        return method in row.rejects_mimic and self._tree.has_mimics
 
     def _refuse_followers(self, row: Query, method: str) -> None:
         if self._is_refused(row, method):
-            what = f"{row.name} with {row.selector}='{method}'" if row.selector else row.name
+            what = f"{row.name} with {row.kernel_option}='{method}'" if row.kernel_option else row.name
             name, mimic = next((n, m) for n, m in zip(self._tree.moving_joints, self._tree.mimic, strict=True) if m)
             raise FailedPreconditionError(
                 f"{what} has no answer for robot '{self.name}': joint '{name}' follows '{mimic.joint}', and (19b) "
@@ -836,7 +848,7 @@ class Robot(RobotQueries):
 
     def _is_singular(self, row: Query, method: str) -> bool:
         """Whether there is no result, and so no kernel, because the mass matrix to invert is singular."""
-        return method in row.inverts and self.massless_joint is not None
+        return method in row.inverts_mass_matrix and self.massless_joint is not None
 
     def _refuse_massless(self, row: Query, method: str) -> None:
         if self._is_singular(row, method):

@@ -133,7 +133,7 @@ class Rows:
         """Rotates outputs from link axes to world axes, in place. R: R_WL of every link, (..., nl, 3, 3)."""
         for name, spec in row.outputs.items():
             core = len(spec.shape)
-            whose = ("",) * (core - 2) + ("row",) if spec.turned is True else spec.turned or ()
+            whose = ("",) * (core - 2) + ("row",) if spec.rotated is True else spec.rotated or ()
             for axis, of in enumerate(whose, start=1 - core):
                 if of == "row" and core == 2:
                     outputs[name] = self._turning(str(spec.shape[0]))(outputs[name], R)
@@ -150,21 +150,21 @@ class Rows:
         Raises:
             NotFoundError: The robot has no link or joint of that name; `path` contains its index.
         """
-        wanted = None if row.rows is None else chosen[row.rows]
+        wanted = None if row.rows_option is None else chosen[row.rows_option]
         if wanted is None:
             return None
-        what, known = "link" if row.selected == "nl" else "joint", self._names[str(row.selected), "row"]
+        what, known = "link" if row.row_dimension == "nl" else "joint", self._names[str(row.row_dimension), "row"]
         rows = []
         for k, name in enumerate(wanted):
             if name not in known:
                 raise NotFoundError(
                     f"robot '{robot}' has no {what} '{name}'; its {what}s are {', '.join(known)}"
                     f"{did_you_mean(name, known)}",
-                    path=f"options.{row.rows}[{k}]",
+                    path=f"options.{row.rows_option}[{k}]",
                 )
             rows.append(known.index(name))
         axes = {name: -len(spec.shape) for name, spec in row.outputs.items()}
-        labels = [n for n, names in row.labels.items() if (names.dimension, names.of) == (row.selected, "row")]
+        labels = [n for n, names in row.labels.items() if (names.dimension, names.of) == (row.row_dimension, "row")]
         return Selection(rows, axes, dict.fromkeys(labels, tuple(wanted)))
 
 

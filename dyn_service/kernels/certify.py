@@ -122,7 +122,7 @@ def _parametric(
     kernel = build(whole)
     found: list[Difference] = []
     graphs: list[Any] = []
-    massless = signature.inverts and massless_joint(frames.welded(links).tree) is not None
+    massless = signature.inverts_mass_matrix and massless_joint(frames.welded(links).tree) is not None
     for tree in drawn_numbers(_solid(links) if massless else links):
         model = frames.kernel_tree(tree, signature.bodies)
         given = trace(model, signature.of_numbers)

@@ -152,7 +152,7 @@ def of_kernels(xml: str, seed: int, asked: Iterable[Asked]) -> dict[tuple[str, s
         for state, expected in zip(at.given, at.acted if wrenches else at.expected, strict=True):
             inputs = {name: state[name] for name in row.inputs if name in state and (wrenches or name != "wrenches")}
             for method in row.kernels:
-                answers = at.robot.evaluate(query, inputs, {row.selector: method} if row.selector else {})
+                answers = at.robot.evaluate(query, inputs, {row.kernel_option: method} if row.kernel_option else {})
                 error = expected.error(query, method, answers)
                 found[query, method, wrenches] = max(error, found.get((query, method, wrenches), 0.0))
         for method in row.kernels:

@@ -181,10 +181,10 @@ PAIRS = {"inverse_dynamics", "forward_dynamics", "constraint_forces", "operation
 def options_of(row: Query) -> dict[str, Any]:
     """Returns a value for each optional argument of a row that is not its default."""
     values: dict[str, Any] = {}
-    for name in row.others:
+    for name in row.optional_arguments:
         option, spec = row.options.get(name), row.inputs.get(name)
         if option is not None and option.type == "names":
-            values[name] = ["pendulum"] if row.selected == "nl" or name == "links" else ["hinge"]
+            values[name] = ["pendulum"] if row.row_dimension == "nl" or name == "links" else ["hinge"]
         elif option is not None:
             values[name] = option.choices[-1] if option.choices else not option.default
         elif spec is not None and spec.kind == "gravity":
@@ -198,7 +198,7 @@ def options_of(row: Query) -> dict[str, Any]:
 
 def parts(row: Query, result: Any) -> list[Any]:
     """Returns the outputs in bytes, and the labels."""
-    found = [result] if row.result_type is None else [getattr(result, name) for name in row.answers]
+    found = [result] if row.result_type is None else [getattr(result, name) for name in row.result_names]
     return [x.tobytes() if isinstance(x, np.ndarray | np.floating) else x for x in found]
 
 
@@ -310,7 +310,7 @@ def test_random_arguments(arm: Robot, row: Query) -> None:
             if spec.scalar and draw.random() < 0.7:
                 given[name] = draw.choice([0.5, np.float64(0.1), 2, np.array(0.3)])
         chosen = {}
-        for name in row.others:
+        for name in row.optional_arguments:
             option = row.options.get(name)
             if option is not None and option.choices:
                 values = [*option.choices, "bad", 1, None]

@@ -160,7 +160,7 @@ def test_rows_say_what_they_depend_on(row: Query, method: str, part: PassivePart
     assert acted(part).without_passive.fingerprint == acted(EVERY_PART[0]).without_passive.fingerprint
     changed = not np.array_equal(answer(part, row.name, method), answer(None, row.name, method), equal_nan=True)
     assert changed == (part in row.passive[method] or (row.name == "passive_forces" and part != "armature"))
-    assert (row.leaves_out is not None) == any(row.passive.values())
+    assert (row.passive_option is not None) == any(row.passive.values())
 
 
 @pytest.fixture(scope="module")

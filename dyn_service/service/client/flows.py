@@ -209,12 +209,12 @@ def read_outputs(head: ReplyHead, row: Row, request: Ask, robot: RemoteDescribed
     declared: dict[str, Spec] = dict(row.outputs)
     if isinstance(row, Query):
         lead = leading(row, inputs)
-        if row.rows is not None and options.get(row.rows) is not None:
-            sizes[str(row.selected)] = len(options[row.rows])
+        if row.rows_option is not None and options.get(row.rows_option) is not None:
+            sizes[str(row.row_dimension)] = len(options[row.rows_option])
     elif isinstance(row, Computation):
         states = {name: x for name, x in inputs.items() if name in row.inputs and row.inputs[name].kind in _OF_A_STATE}
         lead = leading(row, states)
-        declared = {**declared, **row.between}
+        declared = {**declared, **row.intermediate_outputs}
         if "residuals" in declared:
             declared = dict.fromkeys(given, declared["residuals"])
     found = Outputs()
@@ -304,7 +304,7 @@ def _leads(value: Any, spec: Spec | None, core: int) -> Iterator[tuple[int, ...]
 def read_answer(head: ReplyHead, row: Row, request: Ask, robot: RemoteDescribed | None) -> Any:
     """Returns the result of a row's method; errors as in `read_outputs`."""
     found = read_outputs(head, row, request, robot)
-    return row.result(found if "residuals" in row.outputs else {name: found[name] for name in row.answers})
+    return row.result(found if "residuals" in row.outputs else {name: found[name] for name in row.result_names})
 
 
 def read_arrays(head: ReplyHead) -> dict[str, Any]:
@@ -425,7 +425,7 @@ def query_request(robot: RemoteDescribed, row: Query, given: tuple[Any, ...], ot
     """Returns the request for a row of `QUERIES`; the arguments are those of `RobotQueries._ask`."""
     inputs, options = row.arguments(given, others)
     packed = pack_inputs(inputs, row)
-    if robot.names is not None and row.ordered:
+    if robot.names is not None and row.has_joint_order:
         packed[NAMES] = robot.names
     return Ask(row.name, robot.name, packed, pack_options(row, options), robot.fingerprint)
 

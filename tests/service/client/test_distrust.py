@@ -211,11 +211,13 @@ def test_wrenches_and_overlays_of_a_state_add_few_calls(panda: Robot) -> None:
     row, there, q = QUERIES["inverse_dynamics"], RemoteDescribed(panda.description), np.zeros(9)
     push, load = Wrench("panda_hand", force=(0.0, 0.0, -1.0)), Overlay(Payload("panda_hand", 1.0))
     given = {"wrenches": [push], "overlay": load}
-    others = tuple(given.get(name, default) for name, default in zip(row.others, row.defaults, strict=True))
+    others = tuple(
+        given.get(name, default) for name, default in zip(row.optional_arguments, row.argument_defaults, strict=True)
+    )
     request = query_request(there, row, (q, q, q), others)
     assert leading(row, request.inputs) == ()
     assert calls_of(lambda: leading(row, request.inputs)) <= 8
-    plain = calls_of(lambda: query_request(there, row, (q, q, q), row.defaults))
+    plain = calls_of(lambda: query_request(there, row, (q, q, q), row.argument_defaults))
     assert calls_of(lambda: query_request(there, row, (q, q, q), others)) <= plain + 14
     for many in ({"wrenches": [Wrench("panda_hand", np.zeros((2, 3)))]}, {"overlay": Overlay(gravity=np.ones((2, 3)))}):
         assert leading(row, pack_inputs(given | many, row)) == (2,)

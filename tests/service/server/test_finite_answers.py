@@ -109,7 +109,7 @@ def attacks(robot: Robot, query: str) -> Iterator[dict[str, Any]]:
 OF_STATES = [name for name, row in QUERIES.items() if row.inputs]
 ATTACKED = [
     *((name, query) for name in ("pendulum", "cart_pendulum") for query in OF_STATES),
-    *wide((("gimbal", query) for query in OF_STATES), lambda case: bool(QUERIES[case[1]].inverts)),
+    *wide((("gimbal", query) for query in OF_STATES), lambda case: bool(QUERIES[case[1]].inverts_mass_matrix)),
 ]
 """Where no matrix is inverted, the gimbal is a robot like others."""
 
