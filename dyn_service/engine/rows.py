@@ -32,8 +32,8 @@ from dyn_service.api.spec import EVERY_PART, Spec
 from dyn_service.dynamics.structure import pairs
 from dyn_service.engine.wrenches import turn
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.kernels.row_rotation import rotation_ufunc
 from dyn_service.kernels.signature import Signature
-from dyn_service.kernels.turning import turning
 from dyn_service.model import composite
 from dyn_service.model.composite import Weld, welding_notes
 from dyn_service.model.description import Description, Mimic
@@ -86,7 +86,7 @@ class Rows:
             ("nm", "row"): list(link),
             ("nm", "parent"): [link[p] if p >= 0 else -1 for p in parents],
         }
-        self._turnings: dict[str, np.ufunc] = {}
+        self._rotations: dict[str, np.ufunc] = {}
         self._moving, self._joints, self._movable, self._tree = moving, joints, link, links
 
     @cached_property
@@ -125,9 +125,9 @@ class Rows:
 
     def _turning(self, dimension: str) -> np.ufunc:
         """Returns the function that rotates vectors of rows from link axes to world axes."""
-        if dimension not in self._turnings:
-            self._turnings[dimension] = turning(self._link(dimension, "row"))
-        return self._turnings[dimension]
+        if dimension not in self._rotations:
+            self._rotations[dimension] = rotation_ufunc(self._link(dimension, "row"))
+        return self._rotations[dimension]
 
     def turn_to_world(self, outputs: dict[str, Any], row: Query, R: Array) -> None:
         """Rotates outputs from link axes to world axes, in place. R: R_WL of every link, (..., nl, 3, 3)."""

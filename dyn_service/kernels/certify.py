@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from dyn_service.api.queries import DEFAULT_GRAVITY, QUERIES
 from dyn_service.dynamics import expressions as ex
 from dyn_service.kernels import frames
-from dyn_service.kernels.budget import fitting
+from dyn_service.kernels.budget import batch_sizes
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.graph import Graph, trace
@@ -344,9 +344,9 @@ def compared_states(given: Graph | Rolled | Staged) -> NDArray[np.intp]:
     """
     count = MAX_RUN_BYTES // max(1, 8 * (1 + RUNS) * sum(operand.size for operand in given.signature.outputs))
     least = 2
-    if given.as_loops:
+    if given.is_rolled:
         count = min(count, MAX_RUN_OPERATIONS // max(1, given.operations))
-        least = (fitting(given, host().lanes) or (1, 2))[1]
+        least = (batch_sizes(given, host().lanes) or (1, 2))[1]
     return np.linspace(0, len(POSITIONS) - 1, min(max(count, least), len(POSITIONS))).astype(np.intp)
 
 
@@ -467,7 +467,7 @@ def _scale_of(own: Array, answer: Array) -> Callable[[slice], Array]:
 
 
 def _runs(given: Any, inputs: Sequence[Array]) -> list[Array]:
-    return rounded_in_code(given, inputs) if given.as_loops else rounded_at_random(given.program, inputs)
+    return rounded_in_code(given, inputs) if given.is_rolled else rounded_at_random(given.program, inputs)
 
 
 def rounded_in_code(given: Rolled | Staged, inputs: Sequence[Array]) -> list[Array]:
@@ -489,7 +489,7 @@ def rounded_in_code(given: Rolled | Staged, inputs: Sequence[Array]) -> list[Arr
     outputs = given.signature.outputs
     if 8 * states * runs * sum(operand.size for operand in outputs) <= MAX_RUN_BYTES:
         return [answer.swapaxes(1, 2) for answer in computed(slice(None), slice(None))]
-    at_once = (fitting(given, host().lanes) or (1, 1))[0]
+    at_once = (batch_sizes(given, host().lanes) or (1, 1))[0]
     found = [np.zeros((states, 2, operand.size)) for operand in outputs]
     for s in range(states):
         for first in range(0, runs, at_once):

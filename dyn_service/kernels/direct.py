@@ -26,7 +26,7 @@ the gufunc computes it again and treats the flags by `numpy.errstate`.
 **One function for all kernels.** Its machine code is the same for every kernel and robot; it is compiled once and kept
 in the store. The differences are in a packed plan, the builtin's `self`: see `_plan`.
 
-**Memory layout.** `kernels.outside` describes the objects that it reads. If their layout may differ (not CPython, no
+**Memory layout.** `kernels.python_api` describes the objects that it reads. If their layout may differ (not CPython, no
 GIL, tracing of references, 32 bits), or a check finds that it does, `direct_call` returns None.
 
 **The GIL** is held while less than `HELD_BYTES` of code run, 1 % of the 5 ms for which a thread may hold it. A call
@@ -52,9 +52,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.jit import LoadedCode, Loop, host, shared_code
-from dyn_service.kernels.outside import (
+from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.python_api import (
     ALIGNED,
     DATA,
     DESCR,
@@ -245,9 +245,9 @@ _METH_FASTCALL = 0x0080
 def _method() -> tuple[_MethodDef, LoadedCode]:
     """Returns the compiled function, loaded into this process, and its code."""
     code = shared_code("direct call", "kernels.direct", _emit)
-    outside = addresses()
+    api_table = addresses()
     filled = ctypes.CFUNCTYPE(ctypes.c_void_p)(code.address(_TABLE))()
-    (ctypes.c_void_p * len(outside)).from_address(filled)[:] = [*outside]
+    (ctypes.c_void_p * len(api_table)).from_address(filled)[:] = [*api_table]
     doc = b"A kernel for one state or a batch; None: ask the gufunc."
     method = _MethodDef(b"direct_call", code.address(_ENTRY), _METH_FASTCALL, doc)
     return method, code
@@ -256,18 +256,18 @@ def _method() -> tuple[_MethodDef, LoadedCode]:
 def _emit() -> str:
     """Returns the module: `direct(self, args, nargs)` of METH_FASTCALL, and `table()`: the address of its table."""
     module = ir.Module(name=_ENTRY)
-    outside = table(module)
+    api_table = table(module)
     where = ir.Function(module, function(POINTER), _TABLE)
-    ir.IRBuilder(where.append_basic_block()).ret(ir.Constant.bitcast(outside, POINTER))
-    _Direct(module, outside, emit_conversion(module, outside)).emit()
+    ir.IRBuilder(where.append_basic_block()).ret(ir.Constant.bitcast(api_table, POINTER))
+    _Direct(module, api_table, emit_conversion(module, api_table)).emit()
     return str(module)
 
 
 class _Direct(Writer):
     """Writes the function: reads the inputs, creates the outputs, runs the loop, returns the outputs."""
 
-    def __init__(self, module: ir.Module, outside: Any, convert: Any) -> None:
-        super().__init__(module, outside, _ENTRY, function(POINTER, POINTER, POINTER, I64))
+    def __init__(self, module: ir.Module, api_table: Any, convert: Any) -> None:
+        super().__init__(module, api_table, _ENTRY, function(POINTER, POINTER, POINTER, I64))
         self.itself, self.given, self.count = self.function.args
         self.convert = convert
         # The loop's arguments: address and strides of each operand; numbers that replace vectors; new arrays.

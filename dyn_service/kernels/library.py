@@ -12,12 +12,12 @@ import numpy as np
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
 from dyn_service.kernels.certificate import Certificate
+from dyn_service.kernels.compile_events import compilation
 from dyn_service.kernels.direct import Arguments, DirectCall, direct_call
 from dyn_service.kernels.jit import LoadedCode, Loop, host, make_gufunc, release_freed_memory
 from dyn_service.kernels.loop import Body, loop_of
-from dyn_service.kernels.making import making
-from dyn_service.kernels.repeated import Block
-from dyn_service.kernels.selecting import Selected, selected
+from dyn_service.kernels.rollout import Block
+from dyn_service.kernels.row_selection import Selected, selected
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.store import COMPILER, provenance
 from dyn_service.kernels.wrenches import Place, WrenchConversion
@@ -148,7 +148,7 @@ class KernelLibrary:
         made = self._made.get(signature.name)
         if made is None:
             lock = self._locks.setdefault(signature.name, threading.Lock())
-            with making(f"{signature.name} of robot '{self.links.name}'"), lock:
+            with compilation(f"{signature.name} of robot '{self.links.name}'"), lock:
                 made = self._made.get(signature.name) or self._load(signature) or self._make(signature)
                 made = self._made.setdefault(signature.name, made)
         return made
@@ -170,7 +170,7 @@ class KernelLibrary:
 
     def _make(self, signature: Signature) -> Made:
         # Imported here, so that a start from the store does not import the tracer.
-        from dyn_service.kernels.budget import as_loops, refuse_large, refuse_memory
+        from dyn_service.kernels.budget import check_memory, check_operations, rolled_if_large
         from dyn_service.kernels.certify import certified
         from dyn_service.kernels.compiling import compiled
         from dyn_service.kernels.frames import KernelTree, kernel_tree
@@ -182,10 +182,10 @@ class KernelLibrary:
         built: list[tuple[bytes, Loop]] = []
 
         def build(graph: Graph | Rolled | Staged) -> np.ufunc:
-            if graph.as_loops:
-                refuse_memory(graph, model.tree, host().lanes)
+            if graph.is_rolled:
+                check_memory(graph, model.tree, host().lanes)
             else:
-                refuse_large(graph, model.tree)
+                check_operations(graph, model.tree)
             kernel, loop, code = compiled(graph)
             built.append((code, loop))
             return kernel
@@ -200,7 +200,7 @@ class KernelLibrary:
 
         inner = inner_of(signature)
         try:
-            loops = as_loops(model, inner or signature)
+            loops = rolled_if_large(model, inner or signature)
             kernel, certificate, _ = certified(self.links, signature, build, traced)
         except ResourceExhaustedError as refusal:
             self._refused[signature.name] = str(refusal)

@@ -176,7 +176,7 @@ class Rolled:
     adds: bool
     errors: bool = False
 
-    as_loops: ClassVar[bool] = True
+    is_rolled: ClassVar[bool] = True
 
     @property
     def states(self) -> int:

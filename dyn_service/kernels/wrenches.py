@@ -19,9 +19,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.jit import Loop
-from dyn_service.kernels.outside import DATA, LOOP, STRIDES, Writer, function, short
+from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.python_api import DATA, LOOP, STRIDES, Writer, function, short
 
 _BODY, _TURNED, _ROTATION, _ORIGIN, PLACE_WORDS = 0, 1, 2, 11, 14
 """The words of a link: its body, -1 if it does not move; whether its frame differs from the body's; R_BL and p_BL."""
@@ -78,15 +78,15 @@ class WrenchConversion:
         return head + b"".join(place.words for place in self.places)
 
 
-def emit_conversion(module: ir.Module, outside: Any) -> Any:
+def emit_conversion(module: ir.Module, api_table: Any) -> Any:
     """Adds the function `wrenches(plan, wrenches, bodies, count, q, q_step, q_stride, states, first, number)`.
 
     It sets `bodies`, (states, count, 6) doubles, and returns 1 if successful. q: the positions of the first of these
     states. q_step, q_stride: bytes from state to state and from entry to entry. first: the index of the first state.
     number: the number of all states of the call, -1 for one state without an axis.
     """
-    named, vector = _Name(module, outside).function, _Vector(module, outside).function
-    return _Conversion(module, outside, named, vector).function
+    named, vector = _Name(module, api_table).function, _Vector(module, api_table).function
+    return _Conversion(module, api_table, named, vector).function
 
 
 _REFUSED, _TAKEN = short(0), short(1)
@@ -95,8 +95,8 @@ _REFUSED, _TAKEN = short(0), short(1)
 class _Name(Writer):
     """name(text, links): twice the index of the link, -2 if it does not exist; plus one if the name is `world`."""
 
-    def __init__(self, module: ir.Module, outside: Any) -> None:
-        super().__init__(module, outside, "name", function(I64, POINTER, POINTER))
+    def __init__(self, module: ir.Module, api_table: Any) -> None:
+        super().__init__(module, api_table, "name", function(I64, POINTER, POINTER))
         self.function.linkage = "internal"
         b, (text, links) = self.b, self.function.args
         none = self.function.append_basic_block()
@@ -122,8 +122,8 @@ three numbers for a vector that is no array.
 class _Vector(Writer):
     """vector(value, words, number): sets the words and returns 1, or returns 0 if the value is not accepted."""
 
-    def __init__(self, module: ir.Module, outside: Any) -> None:
-        super().__init__(module, outside, "vector", function(I32, POINTER, POINTER, I64))
+    def __init__(self, module: ir.Module, api_table: Any) -> None:
+        super().__init__(module, api_table, "vector", function(I32, POINTER, POINTER, I64))
         self.function.linkage = "internal"
         b, (self.value, self.words, number) = self.b, self.function.args
         self.refused = self.function.append_basic_block()
@@ -155,9 +155,9 @@ class _Vector(Writer):
 
 
 class _Conversion(Writer):
-    def __init__(self, module: ir.Module, outside: Any, named: Any, vector: Any) -> None:
+    def __init__(self, module: ir.Module, api_table: Any, named: Any, vector: Any) -> None:
         kind = function(I32, POINTER, POINTER, POINTER, I64, POINTER, I64, I64, I64, I64, I64)
-        super().__init__(module, outside, "wrenches", kind)
+        super().__init__(module, api_table, "wrenches", kind)
         self.function.linkage = "internal"
         b = self.b
         self.plan, self.wrenches, self.bodies, count, self.q, self.q_step, self.q_stride, *rest = self.function.args

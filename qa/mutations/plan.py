@@ -25,8 +25,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     "formulations": ("formulations",),
     "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/graph.py"),
     "rows": ("engine/rows.py", "engine/wrenches.py"),
-    "outputs": ("api/outputs.py", "engine/buffers.py", "kernels/selecting.py"),
-    "ways": ("kernels/direct.py", "kernels/outside.py", "kernels/wrenches.py", "kernels/trig.py"),
+    "outputs": ("api/outputs.py", "engine/buffers.py", "kernels/row_selection.py"),
+    "ways": ("kernels/direct.py", "kernels/python_api.py", "kernels/wrenches.py", "kernels/trig.py"),
     "parsing": ("parsing", "parsing/urdf", "parsing/mjcf", "parsing/sdf", "parsing/writing"),
     "messages": (
         "service/protocol/inputs.py",
@@ -193,8 +193,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "kernels/direct.py": ("tests/kernels/test_direct.py", "tests/kernels/test_wrenches.py"),
     "api/outputs.py": ("tests/engine/test_outputs.py",),
     "engine/buffers.py": ("tests/engine/test_outputs.py",),
-    "kernels/selecting.py": ("tests/engine/test_outputs.py",),
-    "kernels/outside.py": ("tests/kernels/test_direct.py", "tests/kernels/test_wrenches.py"),
+    "kernels/row_selection.py": ("tests/engine/test_outputs.py",),
+    "kernels/python_api.py": ("tests/kernels/test_direct.py", "tests/kernels/test_wrenches.py"),
     "kernels/wrenches.py": ("tests/kernels/test_wrenches.py",),
     "api/arguments.py": (
         "tests/api/test_table.py",

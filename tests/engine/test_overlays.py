@@ -29,7 +29,7 @@ from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumen
 from dyn_service.formulations.verification import residuals
 from dyn_service.kernels import graph
 from dyn_service.kernels.certify import certified, drawn_numbers
-from dyn_service.kernels.making import listening
+from dyn_service.kernels.compile_events import listening
 from dyn_service.model import composite
 from dyn_service.model.inertia import BodyInertia, above
 from dyn_service.parsing.urdf.reader import read

@@ -321,7 +321,7 @@ def test_a_large_robot(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         same(robot, law, q, v, steps=10)
     step = robot.signature(QUERIES["step"], "semi_implicit_euler")
-    assert budget.as_loops(kernel_tree(robot.tree, step.bodies), step) is not None
+    assert budget.rolled_if_large(kernel_tree(robot.tree, step.bodies), step) is not None
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dyn_service.kernels.direct import Arguments
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.library import KernelLibrary, Made
-from dyn_service.kernels.selecting import Selected
+from dyn_service.kernels.row_selection import Selected
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.wrenches import WrenchConversion
 from dyn_service.model.description import RootType

@@ -29,7 +29,7 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     UnimplementedError,
 )
-from dyn_service.kernels.making import KernelMissingError
+from dyn_service.kernels.compile_events import KernelMissingError
 from dyn_service.model.order import Order
 from dyn_service.service.protocol.arrays import describe_value, pack_output
 from dyn_service.service.protocol.limits import RequestLimits
@@ -269,7 +269,7 @@ class Service:
     def answer_at_once(self, job: Job) -> bytes | None:
         """As `answer`, but returns None if that takes time: the answer is not finite, or a kernel is missing.
 
-        `kernels.making` decides which kernels may be compiled meanwhile.
+        `kernels.compile_events` decides which kernels may be compiled meanwhile.
         """
         request = job.request
         started = perf_counter_ns()

@@ -20,8 +20,8 @@ import numpy as np
 from llvmlite import ir
 
 from dyn_service.api.arguments import Wrench
-from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.jit import numpy_function
+from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over
 
 # Offsets of fields: the type in the head of any object, and NumPy's PyArrayObject_fields.
 TYPE = 8
@@ -123,7 +123,7 @@ def _slots() -> Mapping[str, int]:
 
 def table(module: ir.Module) -> Any:
     """Adds the empty table to a module."""
-    content = ir.GlobalVariable(module, ir.ArrayType(POINTER, len(_NAMES)), "outside")
+    content = ir.GlobalVariable(module, ir.ArrayType(POINTER, len(_NAMES)), "api_table")
     content.linkage = "internal"
     content.initializer = ir.Constant(content.value_type, None)
     return content
@@ -164,28 +164,28 @@ class Writer:
 
     Args:
         module: The module of the function.
-        outside: The module's table.
+        api_table: The module's table.
         name: The name of the function.
         kind: The type of the function.
     """
 
-    def __init__(self, module: ir.Module, outside: Any, name: str, kind: ir.FunctionType) -> None:
+    def __init__(self, module: ir.Module, api_table: Any, name: str, kind: ir.FunctionType) -> None:
         self.function = ir.Function(module, kind, name)
         self.b = ir.IRBuilder(self.function.append_basic_block())
-        self.outside = outside
+        self.api_table = api_table
 
     def known(self, name: str) -> Any:
         """Returns the entry of the table with this name."""
-        return self.word(self.outside, _NAMES.index(name), POINTER)
+        return self.word(self.api_table, _NAMES.index(name), POINTER)
 
     def call(self, name: str, *values: Any) -> Any:
         """Calls a C function."""
         kind = _PYTHON[name] if name in _PYTHON else _NUMPY[name][2]
-        return self.b.call(self.word(self.outside, _NAMES.index(name), kind.as_pointer()), values)
+        return self.b.call(self.word(self.api_table, _NAMES.index(name), kind.as_pointer()), values)
 
     def part(self, wrench: Any, name: str) -> Any:
         """Returns a field of a `Wrench`."""
-        offset = self.word(self.outside, _NAMES.index(name))
+        offset = self.word(self.api_table, _NAMES.index(name))
         return self.b.load(at(self.b, wrench, offset), typ=POINTER)
 
     def is_a(self, thing: Any, name: str) -> Any:
