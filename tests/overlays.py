@@ -1,6 +1,6 @@
-"""Overlays beside descriptions that were edited: what of a robot is otherwise, said in both ways.
+"""Random changes of a robot, expressed both as an overlay and as an edited description.
 
-The descriptions are edited with arithmetic of their own, so that nothing of `engine/overlay.py` is held against itself.
+The description is edited without `engine/altered_trees.py`, so that the two are independent.
 """
 
 from __future__ import annotations

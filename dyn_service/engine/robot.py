@@ -28,7 +28,7 @@ from dyn_service.api.arguments import mapped
 from dyn_service.api.arrays import broadcast, found, spread
 from dyn_service.api.description import RobotDescription, Sizes
 from dyn_service.api.inputs import check_names, checked_option, checked_options, needed, row_of
-from dyn_service.api.named import marks, names_of
+from dyn_service.api.named import names_of, one_hot
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.queries import (
     COMPUTATIONS,
@@ -43,8 +43,8 @@ from dyn_service.api.queries import (
 )
 from dyn_service.api.spec import BY_NAME, WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.engine import rollouts
-from dyn_service.engine.calls import BoundCall, Call, Finish, RowCalls, Views
-from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
+from dyn_service.engine.altered_trees import AlteredTrees, overlay_to, with_overlay, with_payload
+from dyn_service.engine.calls import BoundCall, Call, Finish, OverlayCache, RowCalls
 from dyn_service.engine.rows import Rows, Selection, described, import_receipt, operand, operands
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links, places
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, ResourceExhaustedError
@@ -102,7 +102,7 @@ class Robot(RobotQueries):
         self._signatures: dict[tuple[str, str, Variant], Signature] = {}
         self.bound_calls: dict[str, Call] = {}
         self.row_calls: dict[str, RowCalls] = {}
-        self._views = Views()
+        self._overlay_cache = OverlayCache()
         self._workers = 1
 
     @property
@@ -403,7 +403,7 @@ class Robot(RobotQueries):
                 it.
             NotFoundError: The robot has no link or joint of that name.
         """
-        return self._with_numbers(altered(self._tree, self._weld, overlay, "overlay"), name)
+        return self._with_numbers(with_overlay(self._tree, self._weld, overlay, "overlay"), name)
 
     def overlay_of(self, others: Robot | Sequence[Robot]) -> Overlay:
         """Returns the overlay that turns this robot into `others`, which have the same links and joints.
@@ -420,7 +420,7 @@ class Robot(RobotQueries):
         for k, other in enumerate(robots):
             if not isinstance(other, Robot):
                 raise InvalidArgumentError(f"others[{k}] must be a Robot, found {found(other)}", path=f"others[{k}]")
-        overlay = differing(self._numbers, [other._numbers for other in robots])
+        overlay = overlay_to(self._numbers, [other._numbers for other in robots])
         return mapped(overlay, lambda array, axes, place: np.asarray(array)[0]) if alone else overlay
 
     @property
@@ -435,15 +435,15 @@ class Robot(RobotQueries):
             NotFoundError: The robot has no link of that name.
             InvalidArgumentError: The mass is not positive, or the inertia is not physical.
         """
-        return self._with_numbers(carrying(self._tree, self._weld, payload, "payload"))
+        return self._with_numbers(with_payload(self._tree, self._weld, payload, "payload"))
 
     def _with_numbers(self, altered: AlteredTrees, name: str | None = None) -> Robot:
-        """Returns an `engine.overlaid.Overlaid`.
+        """Returns an `engine.overlaid_robot.OverlaidRobot`.
 
         The two classes need each other, so this import is late.
         """
-        module = importlib.import_module("dyn_service.engine.overlaid")
-        made: Robot = module.Overlaid(self, altered, name)
+        module = importlib.import_module("dyn_service.engine.overlaid_robot")
+        made: Robot = module.OverlaidRobot(self, altered, name)
         return made
 
     def evaluate(
@@ -529,7 +529,7 @@ class Robot(RobotQueries):
         calls = self.row_calls.get(row.name)
         if calls is None:
             named = {k: self._link_marks for k, name in enumerate(row.required) if row.inputs[name].kind == "link"}
-            calls = self.row_calls[row.name] = RowCalls(row, named, self._views)
+            calls = self.row_calls[row.name] = RowCalls(row, named, self._overlay_cache)
             self.bound_calls[row.name] = calls.with_threads(self._workers)
         return calls
 
@@ -730,7 +730,7 @@ class Robot(RobotQueries):
             selection.apply(outputs)
         return outputs
 
-    def known_view(self, overlay: Overlay, path: str) -> Robot:
+    def cached_overlaid(self, overlay: Overlay, path: str) -> Robot:
         """Returns the robot that answers calls with this overlay. The last ones are kept, unlike those of `overlaid`.
 
         Args:
@@ -742,16 +742,16 @@ class Robot(RobotQueries):
         """
 
         def make() -> Robot:
-            return self._with_numbers(altered(self._tree, self._weld, overlay, path))
+            return self._with_numbers(with_overlay(self._tree, self._weld, overlay, path))
 
-        view: Robot = self._views.get(overlay, make) if isinstance(overlay, Overlay) else make()
+        view: Robot = self._overlay_cache.get(overlay, make) if isinstance(overlay, Overlay) else make()
         return view
 
     def _view(self, row: Row, inputs: dict[str, Any], options: Mapping[str, Any], path: str = "inputs.") -> Robot:
         """Returns the robot that answers a call with an overlay, and removes the overlay from the inputs."""
         name = row.first("overlay") or ""
         overlay = inputs.pop(name)
-        view = self.known_view(overlay, path + name)
+        view = self.cached_overlaid(overlay, path + name)
         self._check_once(row, overlay, path + name, inputs, options.get(row.passive_option or "", True))
         return view
 
@@ -820,7 +820,7 @@ class Robot(RobotQueries):
         spec = row.inputs[name]
         if spec.kind in BY_NAME:
             path = f"inputs.{name}"
-            return marks(spec.kind, names_of(spec.kind, value, path), self.link_names, self.name, path)
+            return one_hot(spec.kind, names_of(spec.kind, value, path), self.link_names, self.name, path)
         return operand(name, spec, value, spec.dims(self._sizes(links=row.links)), len(self.joint_names))
 
     def _is_refused(self, row: Query, method: str) -> bool:
@@ -875,7 +875,7 @@ class Robot(RobotQueries):
     @cached_property
     def _link_marks(self) -> dict[str, Array]:
         """The input of a kernel for each link's name."""
-        return {name: marks("link", name, self.link_names, self.name, "") for name in self.link_names}
+        return {name: one_hot("link", name, self.link_names, self.name, "") for name in self.link_names}
 
     def _rotations(self, q: Array) -> Array:
         """Returns R_WL of every link, (..., nl, 3, 3)."""

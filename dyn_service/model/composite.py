@@ -172,8 +172,13 @@ class Weld:
     rotation: tuple[Matrix, ...]
     origin: tuple[Vector, ...]
 
-    def carrying(self, full: Tree, changed: Collection[int]) -> Weld:
-        """The same with the numbers of another tree of these links; `changed`: those with another inertia."""
+    def with_numbers(self, full: Tree, changed: Collection[int]) -> Weld:
+        """Returns the weld with the numbers of another tree of the same links.
+
+        Args:
+            full: That tree, one body per link.
+            changed: The links whose inertia differs.
+        """
         bodies = frozenset(self.body[i] for i in changed)
         links = _links(self.body, len(self.tree))
         inertia = tuple(
@@ -187,7 +192,7 @@ class Weld:
 def _welded_inertia(
     full: Tree, links: Iterable[int], rotation: Sequence[Matrix], origin: Sequence[Vector]
 ) -> BodyInertia:
-    """Of the links that move with a body, in its frame: rotation and origin are those of `Weld`."""
+    """Returns the inertia of the links that move with a body, in its frame; rotation, origin: as in `Weld`."""
     return combine(full.inertia[i].placed(rotation[i], origin[i]) for i in links)
 
 

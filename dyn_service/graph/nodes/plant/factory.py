@@ -286,14 +286,14 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
         FailedPreconditionError: MuJoCo is selected and not installed.
         UnimplementedError: MuJoCo does not support a joint or the integrator.
     """
-    from dyn_service.engine.overlaid import Overlaid
+    from dyn_service.engine.overlaid_robot import OverlaidRobot
 
     if p.engine == "mujoco":
         return _mujoco(robot, p)
     if p.mjcf:
         raise InvalidArgumentError("mjcf: a file for MuJoCo, expected engine 'mujoco'", path="mjcf")
 
-    bare = robot.base if isinstance(robot, Overlaid) else robot
+    bare = robot.base if isinstance(robot, OverlaidRobot) else robot
 
     def efforts_of(q: Array, wrenches: Sequence[Wrench]) -> Array:  # J^T f, independent of masses
         still = np.zeros(bare.nv)

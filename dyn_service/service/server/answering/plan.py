@@ -184,7 +184,7 @@ class FastPath:
             return None
         self._overlays[packed] = 0
         overlay: Overlay = unpack("overlay", msgspec.msgpack.decode(packed), "inputs.overlay")
-        if self._robot.known_view(overlay, "inputs.overlay").lead:
+        if self._robot.cached_overlaid(overlay, "inputs.overlay").lead:
             return None
         self._overlays[packed] = overlay
         return overlay

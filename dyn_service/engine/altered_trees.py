@@ -49,7 +49,7 @@ class AlteredTrees(NamedTuple):
     gravity: Array | None
 
 
-def altered(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTrees:
+def with_overlay(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTrees:
     """Returns the trees of a robot with the numbers of an overlay.
 
     Args:
@@ -74,11 +74,11 @@ def altered(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTrees:
     locked = reader.locked(overlay)
     of_links = tuple(inertia.get(i, own) for i, own in enumerate(tree.inertia))
     changed = replace(tree, inertia=of_links, passive=passive).locked(locked)
-    return AlteredTrees(changed, weld.carrying(changed, inertia), gravity)
+    return AlteredTrees(changed, weld.with_numbers(changed, inertia), gravity)
 
 
-def carrying(tree: Tree, weld: Weld, payload: Any, path: str) -> AlteredTrees:
-    """Returns the trees of a robot with a payload on a link; raises the errors of `altered`.
+def with_payload(tree: Tree, weld: Weld, payload: Any, path: str) -> AlteredTrees:
+    """Returns the trees of a robot with a payload on a link; raises the errors of `with_overlay`.
 
     Args:
         tree: The tree with one body per link.
@@ -89,10 +89,10 @@ def carrying(tree: Tree, weld: Weld, payload: Any, path: str) -> AlteredTrees:
     reader, inertia = _Reader(tree, path), dict[int, BodyInertia]()
     reader.carry(payload, inertia)
     changed = replace(tree, inertia=tuple(inertia.get(i, own) for i, own in enumerate(tree.inertia)))
-    return AlteredTrees(changed, weld.carrying(changed, inertia), None)
+    return AlteredTrees(changed, weld.with_numbers(changed, inertia), None)
 
 
-def differing(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
+def overlay_to(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
     """Returns the overlay that turns a robot into `others`, which have the same links and joints.
 
     Numbers that differ have a leading axis, one entry per robot of `others`. Limits are not part of an overlay, and are
