@@ -14,7 +14,7 @@ import pytest
 
 from dyn_service import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload, Query, RobotQueries
-from dyn_service.engine.calls import MAX_COMBINATIONS, MAX_CACHED
+from dyn_service.engine.calls import MAX_CACHED, MAX_COMBINATIONS
 from tests.conftest import URDF
 from tests.counting import calls_of
 from tests.passive import small

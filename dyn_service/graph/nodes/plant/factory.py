@@ -472,7 +472,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     clock: what advances its time: wall time, `speed` times wall time (`faster`), or commands (`lockstep`): then states
     are published at state_rate_hz, else at control_rate_hz, and the plant goes on when a state is answered. With
     `faster` and `lockstep` the time is published on `/clock`. speed: of `faster`, relative to wall time.
-    lockstep_patience_s: wall time after which it goes on unanswered; 0 is never.
+    lockstep_timeout_s: wall time after which the plant continues without an answer; 0: never.
 
     max_catch_up_s: missed time that is integrated after an overrun; the rest is slipped. plant_state: topic or endpoint
     of its states, for its controller. joint_states: the same as ROS message. multi_dof_joint_states, odom: of joints
@@ -515,7 +515,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     contacts: list[dict[str, Any]] = []
     clock: Literal["real_time", "faster", "lockstep"] = "real_time"
     speed: Positive = 10.0
-    lockstep_patience_s: NotNegative = 10.0
+    lockstep_timeout_s: NotNegative = 10.0
     max_catch_up_s: NotNegative = 0.01
     plant_state: Annotated[str, on_topic("publishes", ros_type(PlantState))] = "plant_state"
     joint_states: Annotated[str, on_topic("publishes", ros_type(JointState))] = "joint_states"
