@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from dyn_service.api.arrays import spread
 from dyn_service.api.cost import overlay_lead
-from dyn_service.api.laws import Law
+from dyn_service.api.laws import SimulationLaw
 from dyn_service.api.queries import COMPUTATIONS, EffortFunction, GivenMotion, Overlay, Payload, RobotQueries
 from dyn_service.api.results import Array, RheonomicTrajectory, Trajectory
 from dyn_service.errors import DynError, InvalidArgumentError, UnimplementedError
@@ -136,7 +136,7 @@ def simulate_rheonomic(
 
 
 def _refuse_law(tau: Any) -> None:
-    if isinstance(tau, Law):
+    if isinstance(tau, SimulationLaw):
         raise UnimplementedError(
             f"tau is a {type(tau).__name__}, which is not sent to a server: simulate a robot in this process, or give "
             "the law as a function of (t, q, v)",

@@ -20,7 +20,7 @@ from dyn_service import (
     UnimplementedError,
     Wrench,
 )
-from dyn_service.api.laws import Law
+from dyn_service.api.laws import SimulationLaw
 from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload
 from dyn_service.engine.rollouts import evaluated
 from dyn_service.kernels import budget
@@ -375,7 +375,7 @@ def test_laws_are_immutable() -> None:
     assert type(copied) is PDLaw
     assert (copied.kp, copied.compensation) == (1.0, "none")
     with pytest.raises(TypeError, match="base class: use PDLaw"):
-        Law(q_ref=q)
+        SimulationLaw(q_ref=q)
 
 
 def test_every_term_is_evaluated_in_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
