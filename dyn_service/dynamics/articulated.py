@@ -4,9 +4,9 @@
 
 with, from the leaves inward, the branch inertias J_i = M_i + sum over children of D_k^T J^_k D_k, where
 
-    R_i = G_i^T J_i G_i + A_i,   K_i = J_i G_i R_i^-1,   J^_i = J_i - K_i R_i K_i^T,   beta_i = (e - G_i K_i^T) D_i
+    R_i = G_i^T J_i G_i + I_r,   K_i = J_i G_i R_i^-1,   J^_i = J_i - K_i R_i K_i^T,   beta_i = (e - G_i K_i^T) D_i
 
-A_i is the armature of joint i, and tau is reduced by the passive efforts p: `passive.py`.
+I_r is the armature of joint i, and tau is reduced by the passive efforts p: `passive.py`.
 C itself is G^T Psi_D^T (M Psi_D A + B - W). Pushing it through the same factors merges its two sweeps with those of
 (19b), so that motion is swept outward once, load inward once, acceleration outward once:
 
@@ -92,14 +92,14 @@ def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInert
     assert not tree.has_mimics
     R_inverse: list[Mat] = [ex.zeros(0, 0)] * len(tree)
     K: list[Mat] = [ex.zeros(6, 0)] * len(tree)
-    A, free = passive.armatures(tree), _free(tree)
+    rotor, free = passive.armatures(tree), _free(tree)
 
     def eliminate(i: int, J: Inertia) -> Inertia:
         """J^_i; notes K_i and R_i on the way."""
         if not tree.inboard[i].nv:
             return J
         U = J @ G[i]
-        R = G[i].T @ U + A[i]
+        R = G[i].T @ U + rotor[i]
         R_inverse[i] = inverse(R) if tree.free is None else free[i] * inverse(_held(R, free[i]))
         K[i] = U @ R_inverse[i]
         return J.minus_outer(K[i], U)
@@ -170,8 +170,8 @@ def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
     branch = branches(tree, D, G, M)
     beta = [ex.zeros(6, 6) if p < 0 else branch.beta[i] @ ex.eye(6) for i, p in enumerate(tree.parent)]  # D_1 = 0
     J = [ex.vertcat(ex.horzcat(b.I, b.H), ex.horzcat(b.H.T, b.m)) for b in branch.J]
-    A = passive.armatures(tree)
-    R = [G[i].T @ (branch.J[i] @ G[i]) + A[i] for i in range(len(tree))]
+    rotor = passive.armatures(tree)
+    R = [G[i].T @ (branch.J[i] @ G[i]) + rotor[i] for i in range(len(tree))]
     return {
         "inertia": ex.vertcat(*map(row_by_row, J)),
         "resistance": walk(tree, lambda i: (R[i], None), _no_step, outward=True)

@@ -6,7 +6,7 @@
 
 Subtracting G's part leaves the part in its complement G^, of 6 - nv_i dimensions, of which `basis` gives an orthonormal
 basis: G^T G^ = 0, G^^T G^ = e. F is all that passes from parent to child: of the motor's effort what its rotor,
-friction, damping and springs do not take, G^T F = tau - A a - p. Of joints that move together tau is one number for
+friction, damping and springs do not take, G^T F = tau - I_r a - p. Of joints that move together tau is one number for
 all, and each has the G of its own axis: what drives the followers reaches them through what ties them. Of a joint with
 several ways to move, which one number cannot hold, the actuation is the length of G^T F. Cost: O(N) over links, not
 bodies.

@@ -224,7 +224,7 @@ class Derivatives:
 
 def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
     """tau, (18a), and its derivatives with respect to q, v and a."""
-    D, G, A = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
+    D, G, rotor = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
     moved = motion(tree, D, G, v, a, gravity, relative=True)
     branch = branches(tree, D, moved, wrenches)
     ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
@@ -234,7 +234,7 @@ def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrench
         Q = of.coriolis(on.psi) + of.inertia(on.Omega)
         W = of.coriolis(G[i][:3, :]) + of.inertia(on.Gamma)
         K, r = of.inertia(G[i]), of.coriolis_transposed(G[i])
-        block = ex.vertcat(G[i].T @ Q, G[i].T @ W, G[i].T @ K + A[i])
+        block = ex.vertcat(G[i].T @ Q, G[i].T @ W, G[i].T @ K + rotor[i])
         if not tree.inboard[i].nv or tree.parent[i] < 0:
             return block, None
         return block, _carried(D[i], ex.vertcat(Q + loaded(G[i], of.F), W, K, r))
@@ -289,11 +289,11 @@ def _carried(D: Mat, state: Mat) -> Mat:
 
 def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> mass_matrix.Entries:
     """The entries of M from these composite inertias, as `mass_matrix.entries`."""
-    A = passive.armatures(tree)
+    rotor = passive.armatures(tree)
 
     def start(i: int) -> tuple[Mat, Mat | None]:
         K = branch[i].inertia(G[i])
-        return G[i].T @ K + A[i], D[i].T @ K if tree.inboard[i].nv and tree.parent[i] >= 0 else None
+        return G[i].T @ K + rotor[i], D[i].T @ K if tree.inboard[i].nv and tree.parent[i] >= 0 else None
 
     def step(j: int, K: Mat) -> tuple[Mat, Mat | None]:
         return G[j].T @ K, None if tree.parent[j] < 0 else D[j].T @ K

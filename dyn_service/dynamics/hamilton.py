@@ -1,12 +1,12 @@
 """Hamilton's equations: motion in positions q and generalised momenta p.
 
     K      = Psi_D^T M V                                 system momentum, K_i = [H_i; P_i]        (P.1a, b), (P.2)
-    p      = G^T K + A v = M(q) v                        generalised momenta                      (9), (P.3a), (P.4)
+    p      = G^T K + I_r v = M(q) v                      generalised momenta                      (9), (P.3a), (P.4)
     v      = [e - K^T Phi_D Psi_beta G] R^-1 [e - G^T Psi_beta^T Phi_D^T K] p                     (P.5b)
     p-dot  = tau - p(q, v) + G^T (Psi_D^T W - V x* K)    W: weight and external wrenches          (P.3b)
     H      = p^T v / 2 + V(q)                            the Hamiltonian                          (3), (11)
 
-where A and p(q, v) are what joints do by themselves, `passive.py`; V has the energy of their springs,
+where I_r and p(q, v) are armature and passive efforts, `passive.py`; V has the energy of their springs,
 with V x* K = [omega x H + eta-dot x P; omega x P]. Its first half is (P.3b), for revolute joints; the second half is
 what prismatic joints need. Both follow from p_i = G_i^T K_i, since G_i is fixed in body i and turns with it:
 

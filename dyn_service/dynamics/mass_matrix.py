@@ -1,6 +1,6 @@
 """Mass matrix, and forward dynamics through it.
 
-    M = G^T Psi_D^T M Psi_D G + A                    (18c), with the armature of the joints, `passive.py`
+    M = G^T Psi_D^T M Psi_D G + I_r                  (18c), I_r: armature of the joints, `passive.py`
     a = M^-1 (tau - C - p)                           (19a)
 
 Psi_D^T M Psi_D is carried by composite inertias: C_i = M_i + sum over children of D_k^T C_k D_k is the inertia of
@@ -42,13 +42,13 @@ def entries(tree: Tree, q: Mat) -> Entries | Walk:
 
 def _blocks(tree: Tree, q: Mat) -> dict[tuple[int, int], Mat] | Walk:
     """Blocks (nv_j, nv_i) of the mass matrix, for each body i and its ancestors j."""
-    D, G, A = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
+    D, G, rotor = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
     C = inward_recursion(tree, inertias(tree), lambda i, C_i: D[i].congruence(C_i))
 
     def start(i: int) -> tuple[Mat, Mat | None]:
         F = C[i] @ G[i]
         passed_on = tree.inboard[i].nv and not tree.parent[i] < 0
-        return G[i].T @ F + A[i], D[i].T @ F if passed_on else None
+        return G[i].T @ F + rotor[i], D[i].T @ F if passed_on else None
 
     def step(j: int, F: Mat) -> tuple[Mat, Mat | None]:
         return G[j].T @ F, None if tree.parent[j] < 0 else D[j].T @ F

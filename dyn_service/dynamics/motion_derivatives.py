@@ -52,11 +52,11 @@ def _swept(tree: Tree, q: Mat, v: Mat, a: Mat) -> tuple[PerBody, PerBody, Motion
 def momentum_derivatives(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     """p, (P.3a), and its derivatives with respect to q and v."""
     D, G, _, branch, ground = _swept(tree, q, v, ex.zeros(tree.nv, 1))
-    A = passive.armatures(tree)
+    rotor = passive.armatures(tree)
 
     def start(i: int) -> tuple[Mat, Mat | None]:
         Q, K = branch[i].inertia(ground[i].Psi), branch[i].inertia(G[i])
-        block = ex.vertcat(G[i].T @ Q, G[i].T @ K + A[i])
+        block = ex.vertcat(G[i].T @ Q, G[i].T @ K + rotor[i])
         if not tree.inboard[i].nv or tree.parent[i] < 0:
             return block, None
         return block, ex.vertcat(D[i].T @ (Q + loaded(G[i], branch[i].K)), D[i].T @ K)

@@ -1,6 +1,6 @@
 """Passive efforts of joints: damping, Coulomb friction, rotors behind gears, springs.
 
-    (M + A) a + C + g + p(q, v) = tau + J^T F
+    (M + I_r) a + C + g + p(q, v) = tau + J^T F
     p = d v + f tanh(v / w) + k (q - q_0)
 
 The sign of p is that of tau: the efforts that an actuator must add because of what the joint does, which takes energy
@@ -9,14 +9,14 @@ where v p > 0; the joint pulls with -p. `equation_terms` alone has it on the rig
     damping    d v               takes the power d v^2
     friction   f tanh(v / w)     Coulomb's f sign(v), smoothed: 76 % of f at the width w, 99 % at 2.65 w; at rest none
     springs    k (q - q_0)       keep the energy k (q - q_0)^2 / 2; joints with one way to move
-    armature   A a               A is rotor inertia times gear ratio squared, and keeps the energy A v^2 / 2
+    armature   I_r a             I_r: rotor inertia times gear ratio squared; keeps the energy I_r v^2 / 2
 
 Armature is the inertia of a fast rotor reflected along its joint. The rotor's rotation with the links, which its gear
 does not magnify, is not included (Featherstone, Rigid Body Dynamics Algorithms, 2008, 9.6, without the gyroscopic
-part). Armature adds to M and to momenta, p = (M + A) v; loads at joints, F, and the sweeps along the tree do not
+part). Armature adds to M and to momenta, p = (M + I_r) v; loads at joints, F, and the sweeps along the tree do not
 change. The numbers are the tree's (`Tree.passive`); a part whose numbers are zeros takes no operation.
 A joint that follows another, m v fast, has passive efforts at its own rate; on the mimicked joint they act as
-m^2 d, m^2 A, m f tanh(m v / w) and m k (m q - q_0), `Tree.coupling_matrix` being the matrix of all the m.
+m^2 d, m^2 I_r, m f tanh(m v / w) and m k (m q - q_0), `Tree.coupling_matrix` being the matrix of all the m.
 Cost: O(N). Source: Newton-Euler document, 'spring or damper in f'.
 """
 
@@ -72,12 +72,12 @@ def resistance(tree: Tree, v: Mat) -> Mat:
 
 
 def armature(tree: Tree) -> Mat:
-    """The diagonal of A, (nv,)."""
+    """The diagonal of I_r, (nv,)."""
     return _felt(tree, tree.passive.armature)
 
 
 def armatures(tree: Tree) -> PerBody:
-    """A, one diagonal block (nv_i, nv_i) per body, as the entries of v meet it."""
+    """I_r, one diagonal block (nv_i, nv_i) per body, reflected to the entries of v."""
     return PerBody(
         ex.diag(constant(joint.ratio**2 * tree.passive.armature[part]))
         for joint, part in zip(tree.inboard, tree.in_rates, strict=True)
@@ -85,7 +85,7 @@ def armatures(tree: Tree) -> PerBody:
 
 
 def kinetic_energy(tree: Tree, v: Mat) -> Mat:
-    """v^T A v / 2, of the rotors."""
+    """v^T I_r v / 2: kinetic energy of the rotors."""
     return dot(tree, v, armature(tree) * v) / 2
 
 

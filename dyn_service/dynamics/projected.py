@@ -1,12 +1,12 @@
 """Projected Newton-Euler: each body's equations, projected on the joint axes by its Jacobians and summed.
 
     M(q) a - f(q, v) - g(q) = tau - p(q, v)
-    M = sum of J_S^T m J_S + J_R^T I J_R + A
+    M = sum of J_S^T m J_S + J_R^T I J_R + I_r
     f = - sum of J_S^T m sigma_S + J_R^T (I sigma_R + Omega~ I Omega)
     g = sum of J_S^T F_A + J_R^T M_A
 
 J_S, J_R take v to the velocity of a body's centre of mass and to its angular velocity; sigma_S, sigma_R are the
-accelerations at a = 0; A and p are armature and passive efforts, `passive.py`. All in body axes, all with
+accelerations at a = 0; I_r and p are armature and passive efforts, `passive.py`. All in body axes, all with
 respect to the centre of mass. No load is propagated between bodies: constraint forces do no work, so the projection
 removes them. Cost: O(N^2 d) over depth d. Source: Multi Body Dynamics document, 5.3 to 5.6 (which writes Omega~ I
 Omega~ for the last term of f).

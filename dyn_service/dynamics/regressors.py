@@ -119,10 +119,10 @@ def _from_rest(tree: Tree, q: Mat) -> Mat:
 
 def _loads(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> list[Mat]:
     """The columns (6, 10) of each body's load M V-dot + B, (16), (17)."""
-    V, A = motion(tree, q, v, a, world_acceleration(gravity))
+    V, V_dot = motion(tree, q, v, a, world_acceleration(gravity))
     found = []
-    for V_i, A_i in zip(V, A, strict=True):
-        w, w_dot, v_dot = angular(V_i), angular(A_i), linear(A_i)
+    for V_i, V_dot_i in zip(V, V_dot, strict=True):
+        w, w_dot, v_dot = angular(V_i), angular(V_dot_i), linear(V_dot_i)
         torque = ex.horzcat(ex.zeros(3, 1), -skew(v_dot), _times_inertia(w_dot) + skew(w) @ _times_inertia(w))
         force = ex.horzcat(v_dot, skew(w_dot) + skew(w) @ skew(w), ex.zeros(3, 6))
         found.append(ex.vertcat(torque, force))

@@ -42,11 +42,11 @@ document written with them.
 
     v-bar = S Psi_D G v                     (V.5)        v-dot = Psi_D (G a + A)                        (7)
     F = Psi_D^T M Psi_D G a + Psi_D^T (M Psi_D A + B - Y^T F-bar)                                       (15)
-    M = G^T Psi_D^T M Psi_D G + A           (18c)        C = G^T Psi_D^T (M Psi_D A + B - Y^T F-bar)    (18b)
+    M = G^T Psi_D^T M Psi_D G + I_r         (18c)        C = G^T Psi_D^T (M Psi_D A + B - Y^T F-bar)    (18b)
     a = [e - K^T Phi_D Psi_beta G] R^-1 [e - G^T Psi_beta^T Phi_D^T K] (tau - C)                        (19b)
 
-With mimic joints, G is that of all joints times S, `model/tree.py`. A is the armature and p the passive efforts, as in
-`dynamics/passive.py`, but written again: kernels share no code with this class, which checks them. Cost: O(N^2).
+With mimic joints, G is that of all joints times S, `model/tree.py`. I_r and p are armature and passive efforts as in
+`dynamics/passive.py`, implemented a second time, because this class checks the kernels. Cost: O(N^2).
 """
 
 from __future__ import annotations
@@ -419,8 +419,8 @@ class WorldEquations:
     def mass_matrix(self) -> Matrix:
         """(nv, nv), (18c), by the document's three steps: J = Psi_D G, Q = M J, J^T Q."""
         S = self.tree.coupling_matrix
-        A = S.T @ np.diag(self.tree.passive.armature) @ S
-        return self._bodies_mass_matrix(self.G) + A + np.diag(1.0 - self.free)
+        rotor = S.T @ np.diag(self.tree.passive.armature) @ S
+        return self._bodies_mass_matrix(self.G) + rotor + np.diag(1.0 - self.free)
 
     def _bodies_mass_matrix(self, G: sparse.csr_array) -> Matrix:
         J = self.Psi @ G

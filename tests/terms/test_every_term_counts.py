@@ -122,7 +122,7 @@ TERMS: Terms = {
         ),
         "force/torque: wrenches": ("force_torque", "wrenches", "None"),
         "force/torque: of the child on the parent": ("reaction", "-load", "load"),
-        "IMU: omega-dot x p": ("imu", "linear(A_i) + cross(angular(A_i), xyz)", "linear(A_i)"),
+        "IMU: omega-dot x p": ("imu", "linear(V_dot_i) + cross(angular(V_dot_i), xyz)", "linear(V_dot_i)"),
         "IMU: omega x (omega x p)": ("imu", "cross(omega, cross(omega, xyz))", "0 * omega"),
         "IMU: less gravity": ("imu", "world_acceleration(gravity)", "None"),
         "IMU: angular velocity in its axes": ("imu", "R.T @ angular(V_i)", "angular(V_i)"),
@@ -141,7 +141,7 @@ TERMS: Terms = {
         "L^T D L: back substitution": ("solve", "y[k] - L[k, i] * y[i]", "y[k]"),
     },
     "dynamics.articulated": {
-        "NE (19b): R_i": ("branches", "G[i].T @ U + A[i]", "0.99 * (G[i].T @ U + A[i])"),
+        "NE (19b): R_i": ("branches", "G[i].T @ U + rotor[i]", "0.99 * (G[i].T @ U + rotor[i])"),
         "NE (19b): beta yields": ("ArticulatedTransform.__matmul__", "moved - self.G @ (self.K.T @ moved)", "moved"),
         "NE (19b): beta^T yields": (
             "ArticulatedTransform.transposed_matmul",
@@ -481,7 +481,7 @@ PASSIVE_TERMS: Terms = {
         "dissipated: friction": ("passive_forces", "damping(tree, v) + friction(tree, v)", "damping(tree, v)"),
         "armature, by bodies": ("armatures", "tree.passive.armature[part]", "0 * tree.passive.armature[part]"),
         "armature, by velocities": ("armature", "_felt(tree, tree.passive.armature)", "ex.zeros(tree.nv, 1)"),
-        "half A v^2": ("kinetic_energy", "dot(tree, v, armature(tree) * v) / 2", "dot(tree, v, armature(tree) * v)"),
+        "half I_r v^2": ("kinetic_energy", "dot(tree, v, armature(tree) * v) / 2", "dot(tree, v, armature(tree) * v)"),
         "half k x^2": (
             "spring_energy",
             "dot(tree, stretched, constant(tree.passive.stiffness) * stretched, rates=True) / 2",
@@ -489,25 +489,25 @@ PASSIVE_TERMS: Terms = {
         ),
     },
     "dynamics.newton_euler": {
-        "tau: A a": (
+        "tau: I_r a": (
             "inverse_dynamics",
             "joint_vector(tree, G.T @ F) + passive.armature(tree) * a",
             "joint_vector(tree, G.T @ F)",
         ),
         "tau: p": ("inverse_dynamics", "passive.efforts(tree, q, v)", "0"),
     },
-    "dynamics.mass_matrix": {"M: A": ("_blocks", "G[i].T @ F + A[i]", "G[i].T @ F")},
+    "dynamics.mass_matrix": {"M: I_r": ("_blocks", "G[i].T @ F + rotor[i]", "G[i].T @ F")},
     "dynamics.articulated": {
-        "R_i: A_i": ("branches", "G[i].T @ U + A[i]", "G[i].T @ U"),
+        "R_i: I_r": ("branches", "G[i].T @ U + rotor[i]", "G[i].T @ U"),
         "tau - p": ("forward_dynamics", "tau - passive.efforts(tree, q, v)", "tau"),
-        "R_i: A_i, shown": (
+        "R_i: I_r, shown": (
             "branch_inertias",
-            "G[i].T @ (branch.J[i] @ G[i]) + A[i]",
+            "G[i].T @ (branch.J[i] @ G[i]) + rotor[i]",
             "G[i].T @ (branch.J[i] @ G[i])",
         ),
     },
     "dynamics.hamilton": {
-        "p: A v": (
+        "p: I_r v": (
             "momentum",
             "joint_vector(tree, G.T @ K) + passive.armature(tree) * v",
             "joint_vector(tree, G.T @ K)",
@@ -521,15 +521,15 @@ PASSIVE_TERMS: Terms = {
         ),
     },
     "dynamics.projected": {
-        "M: A": ("terms", "ex.diag(passive.armature(tree))", "ex.zeros(tree.nv, tree.nv)"),
+        "M: I_r": ("terms", "ex.diag(passive.armature(tree))", "ex.zeros(tree.nv, tree.nv)"),
         "P": ("terms", "-passive.efforts(tree, q, v)", "passive.efforts(tree, q, v)"),
     },
     "dynamics.body_frame": {
-        "tau: A a": ("recursion", "joint_vector(tree, tau) + passive.armature(tree) * a", "joint_vector(tree, tau)"),
+        "tau: I_r a": ("recursion", "joint_vector(tree, tau) + passive.armature(tree) * a", "joint_vector(tree, tau)"),
         "tau: p": ("recursion", "passive.efforts(tree, q, v)", "0"),
     },
     "dynamics.operators": {
-        "step 3: A": ("mass_matrix_steps", "ex.diag(passive.armature(tree))", "ex.zeros(tree.nv, tree.nv)"),
+        "step 3: I_r": ("mass_matrix_steps", "ex.diag(passive.armature(tree))", "ex.zeros(tree.nv, tree.nv)"),
     },
 }
 
@@ -562,12 +562,12 @@ TERMS_OF_FOLLOWERS: Terms = {
             "constant(np.sign(tree.coupling_matrix.T)) @ pulled",
         ),
         "m q - q_0": ("_from_rest", "joint.ratio * q[at] - rest[part]", "q[at] - rest[part]"),
-        "m^2 A": (
+        "m^2 I_r": (
             "armature",
             "_felt(tree, tree.passive.armature)",
             "constant(abs(tree.coupling_matrix).T @ tree.passive.armature)",
         ),
-        "m^2 A, by bodies": ("armatures", "joint.ratio**2", "joint.ratio"),
+        "m^2 I_r, by bodies": ("armatures", "joint.ratio**2", "joint.ratio"),
     },
     "dynamics.articulated": {"(19b) is not of them": ("forward_dynamics", "tree.has_mimics", "False")},
     "dynamics.hamilton": {"(P.5b) is not of them": ("velocity_from_momentum", "tree.has_mimics", "False")},

@@ -129,8 +129,8 @@ class Joint:
     def refused(self, part: str) -> str | None:
         """Returns why the joint cannot have `stiffness`, `rest` or `armature`; None if it can.
 
-        An armature is the same for all degrees of freedom. If they rotate and translate the body's axes, v^T A v / 2 is
-        not the kinetic energy of any body: momentum would not be conserved.
+        An armature is the same for all degrees of freedom. If they rotate and translate the body's axes, v^T I_r v / 2
+        is not the kinetic energy of any body: momentum would not be conserved.
         """
         if part in ("stiffness", "rest") and self.nv != 1:
             return f"a spring acts along one degree of freedom, and a joint of type {self.type} has {self.nv}"
