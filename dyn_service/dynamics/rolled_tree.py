@@ -309,7 +309,7 @@ class RolledTree(Tree):
     """One body for each kind of body of a robot.
 
     loops: the recursions recorded on it. leading: per kind, the joint with the entries in q and v: its own, or the
-    mimicked one. follows: per kind, whether its joint mimics another.
+    mimicked one. follows: per kind, whether its joint is a mimic joint.
     """
 
     loops: Loops = field(kw_only=True)
@@ -317,13 +317,13 @@ class RolledTree(Tree):
     follows: tuple[bool, ...] = field(kw_only=True)
 
     @cached_property
-    def coupled(self) -> bool:
+    def has_mimics(self) -> bool:
         """Whether a joint of the robot mimics another."""
         return any(self.follows)
 
     @cached_property
     def configuration(self) -> Configuration:
-        """The entries in q and v that each kind reads; those of followers are the leaders'."""
+        """The entries of q and v that each kind reads; a mimic joint reads those of the mimicked joint."""
         return Configuration(tuple(self.joints[i] for i in self.movable), tuple(self.leading[i] for i in self.movable))
 
     @property

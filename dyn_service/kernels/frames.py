@@ -84,9 +84,9 @@ class KernelTree:
     def first(self, bodies: int) -> KernelTree:
         """Returns the tree of the first bodies; limits, which no kernel reads, are unchanged."""
         tree, first = self.tree, {i: i for i in range(bodies)}
-        for together in tree.driven_bodies:  # if the mimicked joint is not among them, the first follower replaces it
-            leader = together[0] if together[0] < bodies else min(together)
-            first |= dict.fromkeys((i for i in together if i < bodies), leader)
+        for driven in tree.driven_bodies:  # if the mimicked joint is not among them, the first mimic joint replaces it
+            mimicked = driven[0] if driven[0] < bodies else min(driven)
+            first |= dict.fromkeys((i for i in driven if i < bodies), mimicked)
         fewer = replace(
             tree,
             links=tree.links[:bodies],
