@@ -96,7 +96,7 @@ def joined(own: described.Inertial | None, payload: Payload) -> described.Inerti
 
 
 def fixed(robot: Robot, q: np.ndarray, names: Sequence[str]) -> Description:
-    """The robot's description with these joints, and those that follow them, fixed where they stand at q."""
+    """The robot's description with these joints and their mimic joints fixed at q."""
     tree, joints = robot.tree, []
     for joint in robot._description.joints:
         body = tree.joints.index(joint.name)
@@ -154,7 +154,7 @@ class State:
         return made
 
     def inputs(self, row: Query) -> dict[str, Any]:
-        """Of one row, but for the overlay and gravity."""
+        """Optional inputs of a row, without overlay and gravity."""
         given: dict[str, Any] = {}
         seen: dict[str, int] = {}
         for name, spec in row.inputs.items():

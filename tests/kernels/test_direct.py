@@ -546,7 +546,7 @@ def test_any_strides_of_the_states(panda: Pair) -> None:
 
 
 def test_other_numbers_of_states_give_none(panda: Pair) -> None:
-    """Also one state beside five, which NumPy repeats."""
+    """Also one state with five, which NumPy broadcasts."""
     state = panda.state()
     for k in range(len(state)):
         for count in (1, 4, 6):

@@ -140,7 +140,7 @@ def test_inertia_beyond_the_range_of_doubles_is_refused(mass: float, com: float,
 
 
 def test_snapped_entries() -> None:
-    """Zeros and ones but for rounding become exact; whatever is further off, or a larger whole number, stays."""
+    """Numbers within rounding of 0 and 1 become exact; all others, and larger integers, are unchanged."""
     near, far = 0.9 * SNAP, 1.1 * SNAP
     exact = snapped(np.array([near, -near, 1.0 + near, 1.0 - near, -1.0 + near, -1.0 - near, -0.0]))
     assert exact.tolist() == [0.0, 0.0, 1.0, 1.0, -1.0, -1.0, 0.0]

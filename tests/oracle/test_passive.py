@@ -1,7 +1,7 @@
 """What joints do by themselves against MuJoCo, which has damping, armature and springs of its own.
 
 Its friction is Coulomb's without a width, found by its solver; ours, smoothed, is held by identities (tests/theory).
-Numbers are drawn for every joint beside what the files say, so that none of the robots is idle.
+Random numbers are added to those of the files, so that every joint has passive efforts.
 """
 
 from __future__ import annotations

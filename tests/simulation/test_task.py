@@ -322,7 +322,7 @@ def moved(made: Task, k: int = 0, mass: float = 1.0) -> tuple[np.ndarray, np.nda
 
 
 class TestBetween:
-    """Adaptive steps from one time of the grid to the next; a polynomial's are exact but for roundings."""
+    """Adaptive steps from one time of the grid to the next; those of a polynomial are exact up to rounding."""
 
     def test_from_rest_at_zero(self) -> None:
         q, v = moved(task([0.0, 0.0], [0.0, 0.0], [2.0, 0.0]))
@@ -349,7 +349,7 @@ class TestBetween:
 
     @pytest.mark.parametrize(("push", "dt"), [(1.5e308, 1.0), (0.0, 100.0)])
     def test_functions_see_no_state_of_which_a_part_is_not_finite(self, push: float, dt: float) -> None:
-        """The slide leaves the numbers, in its speed first or in its place, while the hinge stands still."""
+        """The slide overflows, in velocity or in position first, while the hinge is at rest."""
 
         def tau(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
             assert np.isfinite(q).all()

@@ -645,7 +645,7 @@ def test_as_written_all_agree(cases: Cases) -> None:
 
 
 _TOLD: dict[str, list[str]] = {}
-"""By module, the cases that told of an edit there, the last one first: they are asked first of the next."""
+"""By module, the cases that detected an edit, latest first; they are tried first for the next edit."""
 
 
 def _words(edit: Edit) -> tuple[str, ...]:
@@ -684,7 +684,7 @@ def test_without_the_term_they_do_not(edit: Edit, cases: Cases) -> None:
                     return
         except (RuntimeError, ZeroDivisionError, KeyError, AssertionError):
             return  # CasADi refuses the shapes, an entry is missing, or it is asked of what it is not: red enough
-    pytest.fail("no case tells of it")
+    pytest.fail("no case detects it")
 
 
 SOURCE = """

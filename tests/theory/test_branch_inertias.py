@@ -219,7 +219,7 @@ def chain(share: float) -> Robot:
 
 
 def test_a_joint_whose_inertia_is_rounding_has_none() -> None:
-    """Links of 1e-17 kg made forward dynamics wrong by 270 rad/s^2 without a word."""
+    """Links of 1e-17 kg silently made forward dynamics wrong by 270 rad/s^2."""
     for share in (1e-17, 1e-14):
         with pytest.raises(FailedPreconditionError, match="'j1'"):
             chain(share).forward_dynamics(np.zeros(4), np.zeros(4), np.ones(4))

@@ -80,7 +80,7 @@ class Asked:
 
 
 def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
-    """By row: what the robot answers, beside what the other one's answers are where its joints are tied."""
+    """By row: the robot's results, and those of the robot without mimic joints with its joints coupled."""
     t, led, free, S = s.tied, s.tied.led, s.tied.free, s.tied.S
     q, v, a, (Q, V, A) = s.q, s.v, s.a, s.all
     onto, both = t.onto, lambda M: S.T @ M @ S
@@ -245,7 +245,7 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
 
 
 def computed(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
-    """By computation: what the robot answers, beside what the other one's queries say of that answer."""
+    """By computation: the robot's results, and the same computed by queries of the other robot."""
     led, free, S = s.tied.led, s.tied.free, s.tied.S
     q, v, a, (Q, V, A) = s.q, s.v, s.a, s.all
     point = (0.1, -0.2, 0.3)
