@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dyn_service.api.spec import EVERY_PART, PassivePart
+from dyn_service.api.spec import PASSIVE_PARTS, PassivePart
 from dyn_service.engine.robot import Robot
 from dyn_service.model import composite
 from dyn_service.model.building import tree_of
@@ -21,7 +21,7 @@ from tests.conftest import URDF
 def restless(
     source: str | os.PathLike[str] | Description,
     seed: int = 0,
-    parts: Collection[PassivePart] = EVERY_PART,
+    parts: Collection[PassivePart] = PASSIVE_PARTS,
     root: RootType = "fixed",
 ) -> Robot:
     """The robot with those parts at each of its joints, of sizes like what the joint moves; and nothing else that they

@@ -98,7 +98,7 @@ def _inputs(row: Row) -> list[str]:
 def _options(row: Row) -> list[str]:
     options = []
     for option in row.options.values():
-        values = " or ".join(f'`"{c}"`' for c in option.choices) if option.choices else option.takes
+        values = " or ".join(f'`"{c}"`' for c in option.choices) if option.choices else option.allowed
         default = "nil" if option.default is None else f"`{json.dumps(option.default)}`"
         text = f": {option.text}" if option.text else ""
         options.append(f"`{option.name}` {values}, {'required' if option.required else f'default {default}'}{text}")

@@ -45,7 +45,7 @@ class Wrench(msgspec.Struct, frozen=True, eq=False):
     frame: str = "world"
 
 
-class _Immutable:
+class Immutable:
     """Base class of dataclasses that keep read-only copies of the arrays, lists and maps that they are made from."""
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ def _key(value: Any) -> Hashable:
         return value.dtype.str, value.shape, value.tobytes()
     if kind is MappingProxyType:
         return tuple((name, _key(entry)) for name, entry in value.items())
-    if isinstance(value, _Immutable):
+    if isinstance(value, Immutable):
         return kind, value.content
     if value is None or isinstance(value, str | int | np.number):
         return kind, value
@@ -100,7 +100,7 @@ def _key(value: Any) -> Hashable:
 
 
 @dataclass(frozen=True, eq=False)
-class Payload(_Immutable):
+class Payload(Immutable):
     """A body fixed to a link.
 
     link: the link's name. mass: (...,) kg, more than 0. com: (..., 3) m, its centre of mass in the link's frame.
@@ -114,7 +114,7 @@ class Payload(_Immutable):
 
 
 @dataclass(frozen=True, eq=False)
-class Inertial(_Immutable):
+class Inertial(Immutable):
     """A replacement for the inertia of a link; fields that are None are unchanged.
 
     mass: (...,) kg, more than 0. com: (..., 3) m, its centre of mass in the link's frame. inertia: (..., 3, 3) kg m^2,
@@ -127,7 +127,7 @@ class Inertial(_Immutable):
 
 
 @dataclass(frozen=True, eq=False)
-class JointNumbers(_Immutable):
+class JointNumbers(Immutable):
     """Replacements for a joint's passive properties; fields that are None are unchanged. Each is (...,) and applies to
     all degrees of freedom of the joint.
 
@@ -145,7 +145,7 @@ class JointNumbers(_Immutable):
 
 
 @dataclass(frozen=True, eq=False)
-class Overlay(_Immutable):
+class Overlay(Immutable):
     """Changed numbers of a robot. They need no compilation, and their leading axes broadcast like those of any input,
     so that one call can compute thousands of different robots.
 
@@ -241,7 +241,7 @@ Wrenches = Annotated[
     Wrench | Sequence[Wrench] | None,
     Spec(("nb", 6), "N m, N", "external wrenches on links, see `Wrench`", kind="wrenches"),
 ]
-Offset = Annotated[
+SensorPosition = Annotated[
     ArrayLike | None,
     Spec(
         (3,),
@@ -250,7 +250,7 @@ Offset = Annotated[
         default=(0.0, 0.0, 0.0),
     ),
 ]
-Turn = Annotated[
+SensorRotation = Annotated[
     ArrayLike | None,
     Spec(
         (3,),
@@ -352,10 +352,10 @@ ActingWrenches = Annotated[
         kind="wrenches",
     ),
 ]
-Altered = Annotated[
+OverlayInput = Annotated[
     Overlay | None, Spec((), "kg, m, ..", "changed numbers of the robot, see `Overlay`", kind="overlay")
 ]
-Load = Annotated[Payload | None, Spec((), "kg, m", "a body fixed to a link during the motion", kind="payload")]
+PayloadInput = Annotated[Payload | None, Spec((), "kg, m", "a body fixed to a link during the motion", kind="payload")]
 Contacts = Annotated[
     Contact | Sequence[Contact] | None,
     Spec((), "m, N/m, ..", "points of links against planes, see `Contact`", kind="contacts"),

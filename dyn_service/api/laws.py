@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from numpy.typing import ArrayLike
 
-from dyn_service.api.arguments import EffortFunction, _Immutable
+from dyn_service.api.arguments import EffortFunction, Immutable
 from dyn_service.api.spec import Spec
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Compensation = Literal["none", "gravity", "reference"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SimulationLaw(_Immutable):
+class SimulationLaw(Immutable):
     """A control law as data.
 
     q_ref: (nq,) rad | m. v_ref: (nv,) rad/s | m/s. feedforward: (nv,) N m | N, added. limit: (nv,) N m | N, at least 0,

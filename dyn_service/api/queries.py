@@ -26,7 +26,6 @@ from dyn_service.api.arguments import (
     AccelerationResult,
     ActingWrenches,
     ActiveContacts,
-    Altered,
     Axes,
     Contact,
     Contacts,
@@ -61,19 +60,19 @@ from dyn_service.api.arguments import (
     JointRows,
     Least,
     LinkRows,
-    Load,
     MassMatrixResult,
     Method,
     Momentum,
     MomentumRateResult,
     MomentumResult,
     Motions,
-    Offset,
     Out,
     Outs,
     Overlay,
+    OverlayInput,
     Passive,
     Payload,
+    PayloadInput,
     Point,
     PointAxes,
     PointLink,
@@ -91,13 +90,14 @@ from dyn_service.api.arguments import (
     SegmentOmega,
     SegmentOmegaDot,
     SegmentRotation,
+    SensorPosition,
+    SensorRotation,
     SettleTime,
     Step,
     StepCount,
     StepLength,
     StopDamping,
     StopTime,
-    Turn,
     Undriven,
     Velocity,
     VelocityGain,
@@ -108,7 +108,7 @@ from dyn_service.api.arguments import (
     Wrenches,
     WrenchFunction,
 )
-from dyn_service.api.description import Described
+from dyn_service.api.description import RobotProperties
 from dyn_service.api.laws import ComputedTorqueLaw, Efforts, PDLaw, StateFeedbackLaw
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.results import (
@@ -159,7 +159,7 @@ from dyn_service.api.results import (
 )
 from dyn_service.api.spec import (
     COMPUTATIONS,
-    EVERY_PART,
+    PASSIVE_PARTS,
     QUERIES,
     Computation,
     Option,
@@ -203,7 +203,7 @@ __all__ = [
 ]
 
 
-class RobotQueries(Described, ABC):
+class RobotQueries(RobotProperties, ABC):
     """The queries of a robot, in this process (`Robot`) or over a socket (`RemoteRobot`): the same methods.
 
     Queries write their result into `out`, and compute large batches in up to `workers` threads; see `api.outputs`.
@@ -248,7 +248,7 @@ class RobotQueries(Described, ABC):
     @query(
         equation="Newton-Euler (7), (13), (18a); body frames: Newton/Euler recursion",
         kernel="newton_euler.inverse_dynamics",
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def inverse_dynamics(
         self,
@@ -258,7 +258,7 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -277,7 +277,7 @@ class RobotQueries(Described, ABC):
         kernel={"articulated": "articulated.forward_dynamics", "mass_matrix": "mass_matrix.forward_dynamics"},
         inverts_mass_matrix=True,
         cost_exponent={"articulated": 1, "mass_matrix": 3},
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def forward_dynamics(
         self,
@@ -288,7 +288,7 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         method: Method = "articulated",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -303,7 +303,13 @@ class RobotQueries(Described, ABC):
 
     @query(equation="Newton-Euler (16), (18c)", kernel="mass_matrix.mass_matrix", passive=("armature",))
     def mass_matrix(
-        self, q: Position, *, overlay: Altered = None, passive: Passive = True, out: Out = None, workers: Workers = None
+        self,
+        q: Position,
+        *,
+        overlay: OverlayInput = None,
+        passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> MassMatrixResult:
         """Mass matrix M(q) of the system: kinetic energy is v^T M v / 2."""
 
@@ -318,7 +324,7 @@ class RobotQueries(Described, ABC):
         v: Velocity,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -335,7 +341,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -347,7 +353,7 @@ class RobotQueries(Described, ABC):
         kernel="constraint.constraint_forces",
         bodies="links",
         inverts_mass_matrix=True,
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def constraint_forces(
         self,
@@ -359,7 +365,7 @@ class RobotQueries(Described, ABC):
         frame: JointAxes = "joint",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[ConstraintForces] = None,
         workers: Workers = None,
@@ -384,12 +390,12 @@ class RobotQueries(Described, ABC):
         a: Acceleration,
         *,
         joints: JointRows = None,
-        xyz: Offset = None,
-        rpy: Turn = None,
+        xyz: SensorPosition = None,
+        rpy: SensorRotation = None,
         direction: Direction = "parent_on_child",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[ForceTorque] = None,
         workers: Workers = None,
     ) -> ForceTorque:
@@ -412,8 +418,8 @@ class RobotQueries(Described, ABC):
         a: Acceleration,
         *,
         links: LinkRows = None,
-        xyz: Offset = None,
-        rpy: Turn = None,
+        xyz: SensorPosition = None,
+        rpy: SensorRotation = None,
         gravity: Gravity = None,
         out: Outs[ImuReading] = None,
         workers: Workers = None,
@@ -433,7 +439,7 @@ class RobotQueries(Described, ABC):
     @query(
         equation="Newton-Euler (18) with q-ddot = a_ref + kd (v_ref - v) + kp (q_ref - q)",
         kernel="newton_euler.computed_torque",
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def computed_torque(
         self,
@@ -447,7 +453,7 @@ class RobotQueries(Described, ABC):
         kd: VelocityGain,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -483,7 +489,7 @@ class RobotQueries(Described, ABC):
         *,
         point: Point = None,
         frame: PointAxes = "world_aligned",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[PointMotion] = None,
         workers: Workers = None,
     ) -> PointMotion:
@@ -512,7 +518,7 @@ class RobotQueries(Described, ABC):
         point: Point = None,
         directions: Directions = None,
         frame: PointAxes = "world_aligned",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[OperationalSpace] = None,
         workers: Workers = None,
@@ -535,7 +541,7 @@ class RobotQueries(Described, ABC):
         frame: Axes = "body",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[LinkMotion] = None,
         workers: Workers = None,
     ) -> LinkMotion:
@@ -557,7 +563,7 @@ class RobotQueries(Described, ABC):
         self,
         q: Position,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[BranchInertias] = None,
         workers: Workers = None,
@@ -591,7 +597,7 @@ class RobotQueries(Described, ABC):
         *,
         operator: Literal["D", "beta"] = "D",
         frame: Axes = "body",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[InfluenceOperators] = None,
         workers: Workers = None,
@@ -617,7 +623,7 @@ class RobotQueries(Described, ABC):
         frame: Axes = "body",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[NewtonEulerBlocks] = None,
         workers: Workers = None,
     ) -> NewtonEulerBlocks:
@@ -638,7 +644,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         *,
         frame: Axes = "body",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[MassMatrixSteps] = None,
         workers: Workers = None,
@@ -655,7 +661,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         v: Velocity,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[PassiveForces] = None,
         workers: Workers = None,
     ) -> PassiveForces:
@@ -669,7 +675,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         v: Velocity,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -693,7 +699,7 @@ class RobotQueries(Described, ABC):
         p: Momentum,
         *,
         method: Method = "articulated",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -708,7 +714,7 @@ class RobotQueries(Described, ABC):
         kernel="hamilton.momentum_rate",
         control=False,
         inverts_mass_matrix=True,
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def momentum_rate(
         self,
@@ -718,7 +724,7 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -732,7 +738,7 @@ class RobotQueries(Described, ABC):
         v: Velocity,
         *,
         frame: Axes = "body",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[SystemMomentum] = None,
         workers: Workers = None,
     ) -> SystemMomentum:
@@ -748,7 +754,7 @@ class RobotQueries(Described, ABC):
         frame: Axes = "body",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[SystemMomentumRate] = None,
         workers: Workers = None,
     ) -> SystemMomentumRate:
@@ -767,7 +773,7 @@ class RobotQueries(Described, ABC):
         v: Velocity,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[Energy] = None,
         workers: Workers = None,
@@ -788,7 +794,7 @@ class RobotQueries(Described, ABC):
         p: Momentum,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[Hamiltonian] = None,
         workers: Workers = None,
@@ -800,7 +806,7 @@ class RobotQueries(Described, ABC):
         kernel="projected.terms",
         control=False,
         cost_exponent=3,
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def equation_terms(
         self,
@@ -810,7 +816,7 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[EquationTerms] = None,
         workers: Workers = None,
@@ -823,7 +829,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         *,
         links: LinkRows = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[Jacobians] = None,
         workers: Workers = None,
     ) -> Jacobians:
@@ -838,7 +844,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         v: Velocity,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[BiasAccelerations] = None,
         workers: Workers = None,
     ) -> BiasAccelerations:
@@ -849,7 +855,7 @@ class RobotQueries(Described, ABC):
         kernel="body_frame.recursion",
         bodies="links",
         control=False,
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def body_recursion(
         self,
@@ -859,7 +865,7 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[BodyRecursion] = None,
         workers: Workers = None,
@@ -872,7 +878,7 @@ class RobotQueries(Described, ABC):
         control=False,
         inverts_mass_matrix=True,
         cost_exponent={"articulated": 1, "mass_matrix": 3},
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def hamiltonian_flow(
         self,
@@ -883,7 +889,7 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         method: Method = "articulated",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[HamiltonianFlow] = None,
         workers: Workers = None,
@@ -902,7 +908,7 @@ class RobotQueries(Described, ABC):
         v: Velocity,
         a: Acceleration,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -930,7 +936,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         v: Velocity,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Out = None,
         workers: Workers = None,
     ) -> CoriolisMatrix:
@@ -957,7 +963,7 @@ class RobotQueries(Described, ABC):
         a: Acceleration,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Out = None,
         workers: Workers = None,
     ) -> InverseDynamicsRegressor:
@@ -1008,7 +1014,7 @@ class RobotQueries(Described, ABC):
         v: Velocity,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Out = None,
         workers: Workers = None,
     ) -> EnergyRegressor:
@@ -1044,7 +1050,7 @@ class RobotQueries(Described, ABC):
         },
         control=False,
         inverts_mass_matrix=True,
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def step(
         self,
@@ -1056,7 +1062,7 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[State] = None,
         workers: Workers = None,
@@ -1067,7 +1073,7 @@ class RobotQueries(Described, ABC):
         equation="derivatives of Newton-Euler (18a) by sweeps; see docs/theory/derivatives.md",
         kernel="derivatives.inverse_dynamics_derivatives",
         control=False,
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def inverse_dynamics_derivatives(
         self,
@@ -1077,7 +1083,7 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -1093,7 +1099,7 @@ class RobotQueries(Described, ABC):
         control=False,
         inverts_mass_matrix=True,
         cost_exponent=3,
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def forward_dynamics_derivatives(
         self,
@@ -1103,7 +1109,7 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -1123,7 +1129,7 @@ class RobotQueries(Described, ABC):
         control=False,
         inverts_mass_matrix=True,
         cost_exponent=3,
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def step_derivatives(
         self,
@@ -1135,7 +1141,7 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         integrator: Literal["semi_implicit_euler", "explicit_euler", "rk4"] = "semi_implicit_euler",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -1157,7 +1163,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         v: Velocity,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -1177,7 +1183,7 @@ class RobotQueries(Described, ABC):
         v: Velocity,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -1196,7 +1202,7 @@ class RobotQueries(Described, ABC):
         v: Velocity,
         a: Acceleration,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Out = None,
         workers: Workers = None,
     ) -> CentroidalDerivatives:
@@ -1221,7 +1227,7 @@ class RobotQueries(Described, ABC):
         *,
         point: Point = None,
         frame: PointAxes = "world_aligned",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Out = None,
         workers: Workers = None,
     ) -> PointMotionDerivatives:
@@ -1258,7 +1264,7 @@ class RobotQueries(Described, ABC):
         a: Acceleration,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
     ) -> ResidualsResult:
         """Differences between the formulations at a state: relative residuals by name, (...,) each.
@@ -1305,7 +1311,7 @@ class RobotQueries(Described, ABC):
         integrator: Integrator = "rk4",
         gravity: Gravity = None,
         wrenches: ActingWrenches = None,
-        payload: Load = None,
+        payload: PayloadInput = None,
         every: Every = 1,
         p0: FirstMomentum = None,
         first_step: FirstStep = 0,
@@ -1315,7 +1321,7 @@ class RobotQueries(Described, ABC):
         velocity_limits: VelocityLimits = False,
         stop_time: StopTime = 0.0,
         stop_damping: StopDamping = STOP_DAMPING,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         progress: Progress = None,
     ) -> Trajectory:
@@ -1382,7 +1388,7 @@ class RobotQueries(Described, ABC):
         settle: SettleTime = 0.0,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
     ) -> ContactDynamics:
         """Accelerations under the efforts `tau` while points of links are held on planes, and the contact forces.
@@ -1414,7 +1420,7 @@ class RobotQueries(Described, ABC):
         every: Every = 1,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         progress: Progress = None,
     ) -> RheonomicTrajectory:
@@ -1466,7 +1472,7 @@ class RobotQueries(Described, ABC):
         undriven: Undriven = None,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
     ) -> GroundReactions:
         """Joint efforts and contact forces of a robot on its feet that moves as given.

@@ -83,7 +83,7 @@ that joint's child link; or one per movable joint in the frames of least cost, o
 PassivePart = Literal["damping", "friction", "armature", "springs"]
 """Passive joint properties: see `dynamics/passive.py`."""
 
-EVERY_PART: tuple[PassivePart, ...] = typing.get_args(PassivePart)
+PASSIVE_PARTS: tuple[PassivePart, ...] = typing.get_args(PassivePart)
 """All passive joint properties."""
 
 
@@ -201,7 +201,7 @@ class Option:
     role: Role = "plain"
 
     @property
-    def takes(self) -> str:
+    def allowed(self) -> str:
         """Returns a description of its allowed values."""
         if self.type == "choice":
             return " or ".join(f"'{choice}'" for choice in self.choices)
@@ -209,7 +209,7 @@ class Option:
             return "true or false"
         return {"whole": "a whole number, at least 0", "number": "a number", "names": "a list of names"}[self.type]
 
-    def is_one(self, value: Any) -> bool:
+    def accepts(self, value: Any) -> bool:
         """Returns whether the value is allowed."""
         if self.type == "choice":
             return value in self.choices

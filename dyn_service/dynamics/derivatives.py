@@ -412,7 +412,7 @@ def _moved(tree: Tree, step: Mat) -> tuple[Mat, Mat]:
     carried, moved = ex.eye(tree.nv), ex.eye(tree.nv)
     for i in tree.independent_bodies:
         joint, at = tree.inboard[i], tree.in_v[i]
-        if joint.adds_up:
+        if joint.rate_is_velocity:
             continue
         G = constant(joint.subspace)
         w, u = skew((G @ step[at])[:3]), skew((G @ step[at])[3:])

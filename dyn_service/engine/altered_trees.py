@@ -17,7 +17,7 @@ from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.building import too_large
 from dyn_service.model.composite import Weld
-from dyn_service.model.inertia import BodyInertia, above, principal_moments
+from dyn_service.model.inertia import BodyInertia, eigenvalues_exceed, principal_moments
 from dyn_service.model.passive import Passive
 from dyn_service.model.tree import Tree
 from dyn_service.support.suggestions import did_you_mean
@@ -313,7 +313,7 @@ class _Reader:
             raise self._refused(place, "must be symmetric, found an asymmetric matrix")
         # No second moment, tr(I) / 2 - I, is negative; then no moment, the sum of two of them, is either.
         half = np.trace(one, axis1=-2, axis2=-1)[..., None, None] / 2 * np.eye(3)
-        good = above(half - one, -MOMENTS) | (size == 0.0)
+        good = eigenvalues_exceed(half - one, -MOMENTS) | (size == 0.0)
         if not good.all():
             worst, scale = (one[~good][0], size[~good][0]) if array.ndim > 2 else (one, size)
             a, b, c = (principal_moments(worst) * float(scale)).tolist()
@@ -332,7 +332,7 @@ class _Reader:
         if said.inertia is not None:
             axes, inertia = None, self._matrix(said.inertia, f"{place}.inertia")
         with np.errstate(over="ignore", invalid="ignore"):
-            return BodyInertia.of_centre(mass, com, inertia, axes)
+            return BodyInertia.from_com(mass, com, inertia, axes)
 
     def _bounded(self, body: BodyInertia, place: str) -> BodyInertia:
         """Returns the body; refuses one that is larger than the importer allows."""
@@ -341,7 +341,7 @@ class _Reader:
         return body
 
     def _carried(self, payload: Payload, place: str) -> BodyInertia:
-        return BodyInertia.of_centre(
+        return BodyInertia.from_com(
             self._mass(payload.mass, f"{place}.mass"),
             self.numbers(payload.com, f"{place}.com", (3,)),
             self._matrix(payload.inertia, f"{place}.inertia"),

@@ -21,7 +21,7 @@ import numpy as np
 from dyn_service.api.arrays import numbers
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import Array, Computation, Query
-from dyn_service.api.spec import EVERY_PART, WITHOUT_WRENCHES, Variant
+from dyn_service.api.spec import PASSIVE_PARTS, WITHOUT_WRENCHES, Variant
 from dyn_service.engine.altered_trees import AlteredTrees
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
@@ -91,7 +91,7 @@ class OverlaidRobot(Robot):
             super().description,
             fingerprint=self.fingerprint,
             gravity=tuple(gravity.tolist()),
-            passive=tuple(part for part in EVERY_PART if part in self._tree.passive.acts),
+            passive=tuple(part for part in PASSIVE_PARTS if part in self._tree.passive.acts),
         )
 
     @property

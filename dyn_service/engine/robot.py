@@ -25,9 +25,9 @@ from numpy.typing import ArrayLike
 
 from dyn_service.api import preparation
 from dyn_service.api.arguments import mapped
-from dyn_service.api.arrays import broadcast, found, spread
+from dyn_service.api.arrays import broadcast, found, with_leading_axes
 from dyn_service.api.description import RobotDescription, Sizes
-from dyn_service.api.inputs import check_names, checked_option, checked_options, needed, row_of
+from dyn_service.api.inputs import check_names, checked_option, checked_options, missing_input, row_of
 from dyn_service.api.named import names_of, one_hot
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.queries import (
@@ -656,7 +656,7 @@ class Robot(RobotQueries):
         lead = robot.lead if arguments.get("gravity") is None else robot.tree.lead
         for parameter, name in entry.parameters.items():
             if name in entry.of_kind("position") and lead:
-                arguments[parameter] = spread(arguments[parameter], lead)
+                arguments[parameter] = with_leading_axes(arguments[parameter], lead)
         return entry.function("run")(robot, **arguments)
 
     def asked(self, row: Computation, arguments: dict[str, Any]) -> Robot:
@@ -815,7 +815,7 @@ class Robot(RobotQueries):
         """Returns an input as an array of doubles with checked core shape."""
         if value is None:
             if name not in row.optional:
-                raise needed(row, name)
+                raise missing_input(row, name)
             return self._left_out(row, name)
         spec = row.inputs[name]
         if spec.kind in BY_NAME:

@@ -28,7 +28,7 @@ from dyn_service.api.description import (
     Sizes,
 )
 from dyn_service.api.queries import DEFAULT_GRAVITY, Array, Query
-from dyn_service.api.spec import EVERY_PART, Spec
+from dyn_service.api.spec import PASSIVE_PARTS, Spec
 from dyn_service.dynamics.structure import pairs
 from dyn_service.engine.wrenches import turn
 from dyn_service.errors import InvalidArgumentError, NotFoundError
@@ -267,7 +267,7 @@ def described(tree: Tree, sizes: Sizes, gravity: tuple[float, float, float]) -> 
                 parent=tree.links[parent] if parent >= 0 else None,
                 child=child,
                 mimic=_followed(mimics.get(name)),
-                **joint.figures,
+                **joint.parameters,
             )
             for name, joint, parent, child in zip(tree.joints, tree.inboard, tree.parent, tree.links, strict=True)
             if name
@@ -279,7 +279,7 @@ def described(tree: Tree, sizes: Sizes, gravity: tuple[float, float, float]) -> 
             effort=_finite(limits.effort),
         ),
         gravity=gravity,
-        passive=tuple(part for part in EVERY_PART if part in tree.passive.acts),
+        passive=tuple(part for part in PASSIVE_PARTS if part in tree.passive.acts),
     )
 
 
@@ -300,9 +300,9 @@ def import_receipt(description: Description, tree: Tree, weld: Weld) -> Receipt:
     before = composite.total_inertia(tree)
     still = [i for i, body in enumerate(weld.body) if body < 0]
     poses = composite.poses_at_zero(tree)
-    parts = [tree.inertia[i].placed(*poses[i]) for i in still]
+    parts = [tree.inertia[i].transformed(*poses[i]) for i in still]
     poses = composite.poses_at_zero(weld.tree)
-    parts += [body.placed(*pose) for body, pose in zip(weld.tree.inertia, poses, strict=True)]
+    parts += [body.transformed(*pose) for body, pose in zip(weld.tree.inertia, poses, strict=True)]
     after = combine(parts)
     return build_receipt(
         description,

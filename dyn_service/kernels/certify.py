@@ -162,7 +162,7 @@ def drawn_numbers(links: Tree) -> Iterator[Tree]:
     def other(body: BodyInertia) -> BodyInertia:
         mass, com, about = body.mass, body.com, body.about_com
         size = rng.uniform(0.5, 2.0)
-        return BodyInertia.of_centre(mass * size, com * rng.uniform(0.5, 2.0, 3), about * size)
+        return BodyInertia.from_com(mass * size, com * rng.uniform(0.5, 2.0, 3), about * size)
 
     inertia = tuple(map(other, links.inertia))
     own = links.passive
@@ -183,7 +183,7 @@ def _solid(tree: Tree) -> Tree:
     most = max([float(body.mass) for body in tree.inertia], default=0.0) or 1.0
     masses = [float(body.mass) or most for body in tree.inertia]
     bodies = [
-        BodyInertia.of_centre(mass, body.com, body.about_com + 0.004 * mass * np.eye(3))
+        BodyInertia.from_com(mass, body.com, body.about_com + 0.004 * mass * np.eye(3))
         for mass, body in zip(masses, tree.inertia, strict=True)
     ]
     return replace(tree, inertia=tuple(bodies))

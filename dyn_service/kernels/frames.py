@@ -142,7 +142,7 @@ def _exact(tree: Tree) -> Tree:
         mass: Exact = Decimal(body.mass)
         if body.centre is not None:
             com, axes, about_com = map(_decimal, body.centre)
-            exact = BodyInertia.of_centre(mass, com, about_com, _orthonormal(axes))
+            exact = BodyInertia.from_com(mass, com, about_com, _orthonormal(axes))
             return BodyInertia(mass, exact.moment, exact.about_origin)
         return BodyInertia(mass, _decimal(body.moment), _decimal(body.about_origin))
 
@@ -184,12 +184,12 @@ def _along_axes(tree: Tree) -> KernelTree:
         ground = np.eye(3, dtype=object), np.zeros(3, dtype=object)
         R_PN, p_PN = ground if parent < 0 else frames[parent]
         R = R_PN.T @ tree.rotation[i] @ R_LN
-        c, s = _last_turn(R) if tree.inboard[i].takes_turns else (Decimal(1), Decimal(0))
+        c, s = _last_turn(R) if tree.inboard[i].accepts_rotation else (Decimal(1), Decimal(0))
         rotation.append(R @ np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]]))
         inboard.append(tree.inboard[i].along_z(np.array([c, s])))
         origin.append(R_PN.T @ (tree.origin[i] + tree.rotation[i] @ p_LN - p_PN))
         lengths.append(_length(tree.origin[i]) + _length(p_LN) + _length(p_PN))
-        inertia.append(tree.inertia[i].placed(R_LN.T, -R_LN.T @ p_LN))
+        inertia.append(tree.inertia[i].transformed(R_LN.T, -R_LN.T @ p_LN))
     chosen = replace(
         tree,
         inboard=tuple(inboard),
@@ -299,14 +299,14 @@ def _lumped(tree: Tree) -> tuple[list[BodyInertia], list[BodyInertia]]:
     kept = list(tree.inertia)
     for i in range(len(tree) - 1, -1, -1):
         body, parent = whole[i], tree.parent[i]
-        unfelt = tree.inboard[i].unfelt(body)
-        if unfelt is None or (parent >= 0 and body.mass > _LUMP * tree.inertia[parent].mass):
+        moved = tree.inboard[i].transferable_inertia(body)
+        if moved is None or (parent >= 0 and body.mass > _LUMP * tree.inertia[parent].mass):
             kept[i] = body
             continue
-        kept[i] = body - unfelt
+        kept[i] = body - moved
         if parent >= 0:
             # The last rotation is the joint's own, and does not change the inertia of a body of revolution.
-            whole[parent] = whole[parent] + unfelt.placed(tree.rotation[i], tree.origin[i])
+            whole[parent] = whole[parent] + moved.transformed(tree.rotation[i], tree.origin[i])
     return kept, whole
 
 

@@ -15,7 +15,7 @@ from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.configuration import Limits
 from dyn_service.model.description import ROOT_JOINT, Description, Link, Mimic, RootType
 from dyn_service.model.description import Joint as DescribedJoint
-from dyn_service.model.inertia import NOTHING, BodyInertia
+from dyn_service.model.inertia import ZERO_INERTIA, BodyInertia
 from dyn_service.model.joints import FIXED, JOINT_TYPES, Joint
 from dyn_service.model.mimic import by_leader, followers, kept
 from dyn_service.model.passive import Passive, widths
@@ -25,7 +25,7 @@ SNAP = 1e-15
 """Entries of rotations and positions (m) that are this close to 0 or +-1 are roundings of `rpy` in multiples of
 pi/2."""
 
-HUGE = 1e100
+MAX_INERTIA = 1e100
 """kg m^2; with larger inertias, products of inertias and lengths overflow."""
 
 
@@ -139,10 +139,10 @@ def _passive(movable: list[tuple[DescribedJoint, Joint]], mimics: Mapping[str, M
 
 def _inertia(link: Link) -> BodyInertia:
     if link.inertial is None:
-        return NOTHING
+        return ZERO_INERTIA
     R = link.inertial.rotation
     with np.errstate(over="ignore", invalid="ignore"):
-        body = BodyInertia.of_centre(link.inertial.mass, link.inertial.com, link.inertial.inertia, R)
+        body = BodyInertia.from_com(link.inertial.mass, link.inertial.com, link.inertial.inertia, R)
     if large := too_large(body):
         raise UrdfError(large, line=link.line or None, element=f"link '{link.name}' inertial")
     return body
@@ -152,8 +152,8 @@ def too_large(body: BodyInertia) -> str:
     """Describes the inertial numbers of a link that are too large; empty if none are."""
     for what, array, unit in (("inertia", body.about_origin, "kg m^2"), ("first moment", body.moment, "kg m")):
         size = float(np.abs(array).max(initial=0.0))
-        if not size < HUGE:
-            return f"the {what} about the link's origin is {size:g} {unit}, expected less than {HUGE:g}"
+        if not size < MAX_INERTIA:
+            return f"the {what} about the link's origin is {size:g} {unit}, expected less than {MAX_INERTIA:g}"
     return ""
 
 

@@ -23,7 +23,7 @@ from dyn_service.api.queries import (
     Overlay,
     Payload,
 )
-from dyn_service.api.spec import EVERY_PART, Variant
+from dyn_service.api.spec import PASSIVE_PARTS, Variant
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.formulations.verification import residuals
@@ -31,7 +31,7 @@ from dyn_service.kernels import graph
 from dyn_service.kernels.certify import certified, drawn_numbers
 from dyn_service.kernels.compile_events import listening
 from dyn_service.model import composite
-from dyn_service.model.inertia import BodyInertia, above
+from dyn_service.model.inertia import BodyInertia, eigenvalues_exceed
 from dyn_service.parsing.urdf.reader import read
 from tests.conftest import URDF
 from tests.mimics import drawn as led
@@ -930,7 +930,7 @@ def test_numbers_are_drawn_apart() -> None:
     mine = robot("all types")
     own, others, locked = drawn_numbers(mine.tree)
     assert own is mine.tree
-    assert others.passive.acts == set(EVERY_PART)
+    assert others.passive.acts == set(PASSIVE_PARTS)
     for one, two in zip(own.inertia, others.inertia, strict=True):
         assert two.mass != one.mass or one.mass == 0.0
     assert not locked.passive.acts
@@ -986,7 +986,7 @@ def test_pivots_are_of_matrices_above_a_bound() -> None:
     A = rng.normal(size=(200, 3, 3))
     A = A + A.mT
     least = rng.normal(size=200)
-    assert np.array_equal(above(A, least), np.linalg.eigvalsh(A)[:, 0] > least)
+    assert np.array_equal(eigenvalues_exceed(A, least), np.linalg.eigvalsh(A)[:, 0] > least)
 
 
 def test_inertias_with_leading_axes_equal_single_ones() -> None:
@@ -994,9 +994,9 @@ def test_inertias_with_leading_axes_equal_single_ones() -> None:
     masses, coms = rng.uniform(1, 2, 5), rng.normal(size=(5, 3))
     inertias = np.array([np.eye(3) * m for m in rng.uniform(1, 2, 5)])
     R, p = np.linalg.qr(rng.normal(size=(3, 3)))[0], rng.normal(size=3)
-    other = BodyInertia.of_centre(0.5, np.ones(3), np.eye(3))
-    many = BodyInertia.of_centre(masses, coms, inertias).placed(R, p) + other
+    other = BodyInertia.from_com(0.5, np.ones(3), np.eye(3))
+    many = BodyInertia.from_com(masses, coms, inertias).transformed(R, p) + other
     for k in range(5):
-        one = BodyInertia.of_centre(float(masses[k]), coms[k], inertias[k]).placed(R, p) + other
+        one = BodyInertia.from_com(float(masses[k]), coms[k], inertias[k]).transformed(R, p) + other
         for part in ("mass", "moment", "about_origin", "com", "about_com", "matrix"):
             np.testing.assert_allclose(getattr(many, part)[k], getattr(one, part), rtol=1e-15, atol=1e-15)

@@ -466,7 +466,7 @@ ELSEWHERE = """<sdf version="1.6"><model name="m">
 def test_a_child_before_its_parent_by_a_joint_that_stands_elsewhere(kind: str, height: float) -> None:
     """The first link is the one that importers put between, which no file names."""
     description = read_text(ELSEWHERE.format(kind=kind, height=height))
-    assert [link.name for link in description.links if not link.between] == ["a", "c"]
+    assert [link.name for link in description.links if not link.added] == ["a", "c"]
     robot = interpreted_robot(Robot(description))
     q = robot.configuration.neutral
     poses = robot.link_poses(q)

@@ -118,7 +118,7 @@ def test_the_nearest_rotation_is_one_to_all_digits(seed: int, rounding: float) -
 def test_small_angles_keep_their_digits() -> None:
     """q enters as it is given: a frame that is turned about its axis does not add its angle to it."""
     robot = Robot.from_urdf(random_urdf(3, movable=6))
-    turning = [joint for joint in frames.simplest(robot.tree).tree.inboard if joint.takes_turns]
+    turning = [joint for joint in frames.simplest(robot.tree).tree.inboard if joint.accepts_rotation]
     assert sum(bool(np.all(joint.turn)) for joint in turning) > 2
     q, q_ref, v = np.full(6, 1e-9), np.full(6, 2e-9), np.zeros(6)
     tau = robot.computed_torque(q, v, q_ref, v, v, kp=1e9, kd=1.0)

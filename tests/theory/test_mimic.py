@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Contact, Wrench
-from dyn_service.api.spec import DIRECTIONS, EVERY_PART
+from dyn_service.api.spec import DIRECTIONS, PASSIVE_PARTS
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.formulations.verification import WorldEquations, survey
@@ -356,7 +356,7 @@ def test_forward_undoes_inverse(name: str) -> None:
     robot = restless(described, 3)
     if not robot.tree.has_mimics:
         pytest.skip("one joint has none to follow")
-    assert robot.tree.passive.acts == set(EVERY_PART)
+    assert robot.tree.passive.acts == set(PASSIVE_PARTS)
     assert undone(interpreted_robot(robot), 4) < 1e-12
 
 

@@ -410,7 +410,7 @@ def test_requests_without_names_cost_no_more_than_before() -> None:
     robot = robot_of("fixed")
     service = Service([robot])
     values = at_random(robot, "inverse_dynamics", ())
-    there = flows.RemoteDescribed(robot.description)
+    there = flows.RemoteRobotProperties(robot.description)
     row = QUERIES["inverse_dynamics"]
 
     given = tuple(values.values())

@@ -77,7 +77,7 @@ def interfaces_of(p: PlantParameters, at: Configuration, robot: Hardware) -> tup
         InvalidArgumentError: The joints or the driver do not support an interface of the parameters.
     """
     asked = tuple(kind for kind in INTERFACES if kind in p.command_interfaces)
-    several = next((name for name, joint in zip(at.names, at.joints, strict=True) if not joint.adds_up), None)
+    several = next((name for name, joint in zip(at.names, at.joints, strict=True) if not joint.rate_is_velocity), None)
     if several is not None:
         can, why = EFFORT_ONLY, f"joint '{several}' has several degrees of freedom"
     elif robot.simulated:

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from dyn_service import __version__
 from dyn_service.api.cost import overlay_lead
-from dyn_service.api.inputs import unknown
+from dyn_service.api.inputs import unknown_name
 from dyn_service.api.queries import QUERIES
 from dyn_service.errors import (
     DynError,
@@ -261,7 +261,7 @@ class Administrator:
             for what, given, known in (("input", request.inputs, row.inputs), ("option", request.options, row.options)):
                 for name in given or ():
                     if name not in known:
-                        raise unknown(row.name, what, name, known)
+                        raise unknown_name(row.name, what, name, known)
         except DynError as refusal:
             if row.role is Role.LOAD:
                 record_refused(caller, request.query, request.robot, refusal)

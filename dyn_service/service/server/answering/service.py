@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from dyn_service.api.arrays import spread
+from dyn_service.api.arrays import with_leading_axes
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation
 from dyn_service.errors import (
     DynError,
@@ -128,7 +128,7 @@ def _resolved(
     left = {**inputs, **options}
     robot = robot.asked(row, left)
     for name in row.of_kind("position"):
-        left[name] = spread(left[name], robot.lead)
+        left[name] = with_leading_axes(left[name], robot.lead)
     return robot, *({name: left[name] for name in of if name in left} for of in (inputs, options))
 
 
