@@ -15,8 +15,8 @@ C itself is G^T Psi_D^T (M Psi_D A + B - W). Pushing it through the same factors
     V-dot = Psi_beta (G e + A)                            from the ground's upward acceleration -gravity
     a_i   = e_i - K_i^T D_i V-dot_ip
 
-All this assumes independent joints. Where joints follow others, bodies of different branches move together:
-there M is factored instead, (19a), and the factors of (19b) do not exist.
+All this assumes independent joints. With mimic joints, bodies of different branches move together, and the factors of
+(19b) do not exist: M is factored instead, (19a).
 
 Cost: O(N). Source: Newton-Euler document, (19b) and its refs. [1], [2].
 """
@@ -88,14 +88,14 @@ class ArticulatedInertias:
 
 
 def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInertias:
-    """The inward recursion for the branch inertias, a) and b) after (19b). No joint may follow another."""
+    """The inward recursion for the branch inertias, a) and b) after (19b), for robots without mimic joints."""
     assert not tree.has_mimics
     R_inverse: list[Mat] = [ex.zeros(0, 0)] * len(tree)
     K: list[Mat] = [ex.zeros(6, 0)] * len(tree)
     rotor, free = passive.armatures(tree), _free(tree)
 
     def eliminate(i: int, J: Inertia) -> Inertia:
-        """J^_i; notes K_i and R_i on the way."""
+        """Returns J^_i; sets K_i and R_i^-1."""
         if not tree.inboard[i].nv:
             return J
         U = J @ G[i]
@@ -115,7 +115,7 @@ def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInert
 
 
 def _free(tree: Tree) -> list[Mat]:
-    """Per body, whether its joint is not locked, a number for all its ways to move."""
+    """Per body, 1 if its joint is not locked, else 0; the same for all its degrees of freedom."""
     free = constant(np.ones(tree.nv) if tree.free is None else tree.free)
     return [free[part.start] if part.stop > part.start else ex.matrix(0.0) for part in tree.in_v]
 
@@ -151,8 +151,8 @@ def articulated_solve(
     ground: Mat | None = None,
 ) -> Mat:
     """M^-1 effort by the factors of (19b); with loads, velocity products and a moving ground, (19b) itself."""
-    handed = from_children(tree, D, branch.K @ effort)
-    z = inward(tree, branch.beta, handed if load is None else load + handed)
+    passed = from_children(tree, D, branch.K @ effort)
+    z = inward(tree, branch.beta, passed if load is None else load + passed)
     yielded = kept(tree, branch.R_inverse @ (effort - G.T @ z))
     motion = outward(tree, branch.beta, G @ yielded if A is None else G @ yielded + A, world=ground)
     inherited = of_parent(tree, motion, ex.zeros(6, 1) if ground is None else ground)

@@ -5,11 +5,10 @@
     constraint = F - G (G^T G)^-1 G^T F = G^ G^^T F                                        (20)
 
 Subtracting G's part leaves the part in its complement G^, of 6 - nv_i dimensions, of which `basis` gives an orthonormal
-basis: G^T G^ = 0, G^^T G^ = e. F is all that passes from parent to child: of the motor's effort what its rotor,
-friction, damping and springs do not take, G^T F = tau - I_r a - p. Of joints that move together tau is one number for
-all, and each has the G of its own axis: what drives the followers reaches them through what ties them. Of a joint with
-several ways to move, which one number cannot hold, the actuation is the length of G^T F. Cost: O(N) over links, not
-bodies.
+basis: G^T G^ = 0, G^^T G^ = e. F is the whole wrench from parent to child: G^T F = tau - I_r a - p, the motor's effort
+without the parts that accelerate the rotor and balance friction, damping and springs. A mimic joint has no tau of its
+own, but its own G: the mechanism that couples it transmits its effort. For a joint with several degrees of freedom,
+the actuation is the length of G^T F. Cost: O(N) over links, not bodies.
 """
 
 from __future__ import annotations

@@ -27,21 +27,19 @@ def joint_values(tree: Tree, x: Mat) -> PerBody:
 
 
 def joint_vector(tree: Tree, x: PerBody) -> Mat:
-    """The vector over the velocities from one column per body: of bodies whose joints move together, their sum; 0 where
-    a joint is locked.
-    """
+    """The vector over the velocities from one column per body: sums over driven bodies, 0 for locked joints."""
     return zero_locked(tree, sum_over_driven_bodies(tree, x))
 
 
 def sum_over_driven_bodies(tree: Tree, x: Sequence[Mat]) -> Mat:
-    """The sums over the bodies whose joints move together, (nv, k), from (nv_i, k) per body."""
+    """Sums over the bodies that each independent joint drives, (nv, k), from (nv_i, k) per body."""
     if isinstance(tree, RolledTree):
         return ex.vertcat(*(tree.loops.shared(x) if tree.has_mimics else x))
     return ex.vertcat(*(_sum([x[i] for i in bodies]) for bodies in tree.driven_bodies))
 
 
 def zero_locked(tree: Tree, x: Mat) -> Mat:
-    """A vector over the velocities, 0 where a joint is locked."""
+    """A vector over the velocities, with 0 for locked joints."""
     return x if tree.free is None else constant(tree.free) * x
 
 

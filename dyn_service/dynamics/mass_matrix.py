@@ -4,11 +4,11 @@
     a = M^-1 (tau - C - p)                           (19a)
 
 Psi_D^T M Psi_D is carried by composite inertias: C_i = M_i + sum over children of D_k^T C_k D_k is the inertia of
-branch i as one rigid body, and M_ij = G_j^T D_.. ^T .. D_i^T C_i G_i for j <= i; other entries vanish unless one body
-is on the other's branch. Where joints follow others, what all pairs of bodies that share two velocities have adds
-up. Cost: O(N d) with d the depth, at most O(N^2); factored as L^T D L without filling in those zeros (but few, where
-joints follow others), O(N d^2), at most O(N^3). Source: Newton-Euler document; L^T D L on a tree: Featherstone, Rigid
-Body Dynamics Algorithms, 2008, 6.5.
+branch i as one rigid body, and M_ij = G_j^T D_.. ^T .. D_i^T C_i G_i for j <= i; other entries are zero unless one
+body is in the branch of the other. With mimic joints, an entry is the sum over all pairs of bodies that are driven by
+its two velocities. Cost: O(N d) with depth d, at most O(N^2). Factored as L^T D L, which keeps these zeros (except a
+few with mimic joints), in O(N d^2), at most O(N^3). Source: Newton-Euler document; L^T D L on a tree: Featherstone,
+Rigid Body Dynamics Algorithms, 2008, 6.5.
 """
 
 from __future__ import annotations

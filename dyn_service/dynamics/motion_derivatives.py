@@ -35,7 +35,7 @@ from dyn_service.dynamics.kinematics import along, free_selector, in_world, infl
 from dyn_service.dynamics.newton_euler import gravity_forces
 from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear, row_by_row, skew
 from dyn_service.dynamics.sweeps import PerBody, total, walk
-from dyn_service.dynamics.task_space import _aligned, _local, _Place, _Seen, _View, _world
+from dyn_service.dynamics.task_space import _aligned, _LinkPoint, _local, _Seen, _View, _world
 from dyn_service.model.tree import Tree
 
 _NONE = ex.zeros(3, 1)
@@ -143,20 +143,20 @@ def centroidal_derivatives(tree: Tree, q: Mat, v: Mat, a: Mat) -> dict[str, Mat]
 
 def point_motion(tree: Tree, q: Mat, v: Mat, a: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
     """Velocity and acceleration of a point, (6,), and their derivatives, (6, nv), in world axes."""
-    return _of_point(tree, q, v, a, _Place.of(tree, q, link, point), _aligned)
+    return _of_point(tree, q, v, a, _LinkPoint.of(tree, q, link, point), _aligned)
 
 
 def point_motion_local(tree: Tree, q: Mat, v: Mat, a: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
     """The same in the link's axes; spatial accelerations."""
-    return _of_point(tree, q, v, a, _Place.of(tree, q, link, point), _local)
+    return _of_point(tree, q, v, a, _LinkPoint.of(tree, q, link, point), _local)
 
 
 def point_motion_world(tree: Tree, q: Mat, v: Mat, a: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
     """The same at the world's origin in world axes; spatial accelerations."""
-    return _of_point(tree, q, v, a, _Place.of(tree, q, link, point), _world)
+    return _of_point(tree, q, v, a, _LinkPoint.of(tree, q, link, point), _world)
 
 
-def _of_point(tree: Tree, q: Mat, v: Mat, a: Mat, at: _Place, seen: _Seen) -> dict[str, Mat]:
+def _of_point(tree: Tree, q: Mat, v: Mat, a: Mat, at: _LinkPoint, seen: _Seen) -> dict[str, Mat]:
     D, G, view = influences(tree, q), motion_subspaces(tree), seen(tree, at)
     moved = motion(tree, D, G, v, a)
     ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
@@ -191,7 +191,7 @@ def _crossed(V: Mat, X: Mat) -> Mat:
     return ex.vertcat(omega @ X[:3, :], u @ X[:3, :] + omega @ X[3:, :])
 
 
-def _columns(tree: Tree, at: _Place, view: _View, motions: Sequence[Mat]) -> Mat:
+def _columns(tree: Tree, at: _LinkPoint, view: _View, motions: Sequence[Mat]) -> Mat:
     """Motions (6, nv_i) of the bodies that carry the link, seen there, (6, nv)."""
     on, chosen, found = at.carrying(tree), free_selector(tree), ex.zeros(6, tree.nv)
     for i in tree.movable:

@@ -37,7 +37,7 @@ from dyn_service.model.tree import Tree
 
 def damping(tree: Tree, v: Mat) -> Mat:
     """d v, (nv,)."""
-    return _felt(tree, tree.passive.damping) * v
+    return _reflected(tree, tree.passive.damping) * v
 
 
 def friction(tree: Tree, v: Mat) -> Mat:
@@ -61,19 +61,21 @@ def efforts(tree: Tree, q: Mat, v: Mat) -> Mat:
 
 def stiffness(tree: Tree) -> Mat:
     """The diagonal of dp/dq, (nv,)."""
-    return _felt(tree, tree.passive.stiffness)
+    return _reflected(tree, tree.passive.stiffness)
 
 
 def resistance(tree: Tree, v: Mat) -> Mat:
     """The diagonal of dp/dv, (nv,): d + f / w / cosh^2(v / w)."""
     rates, width = _rates(tree, v)[0], dense(tree.passive.width)
     slope = constant(tree.passive.friction) / width
-    return _felt(tree, tree.passive.damping) + _felt(tree, ex.matrix(slope * (1 - ex.tanh(rates / width) ** 2)))
+    return _reflected(tree, tree.passive.damping) + _reflected(
+        tree, ex.matrix(slope * (1 - ex.tanh(rates / width) ** 2))
+    )
 
 
 def armature(tree: Tree) -> Mat:
     """The diagonal of I_r, (nv,)."""
-    return _felt(tree, tree.passive.armature)
+    return _reflected(tree, tree.passive.armature)
 
 
 def armatures(tree: Tree) -> PerBody:
@@ -117,7 +119,7 @@ def _from_rest(tree: Tree, q: Mat) -> Mat:
     return ex.vertcat(*turned) if turned else ex.zeros(0, 1)
 
 
-def _felt(tree: Tree, x: Any) -> Mat:
+def _reflected(tree: Tree, x: Any) -> Mat:
     """Returns coefficients of joint rates, (nr,), as those of v, (nv,); see `Tree.reflected`."""
     if isinstance(tree, RolledTree):
         return _gathered(tree, 2, constant(x))

@@ -75,7 +75,7 @@ zero, so that no term is smaller than another in all states.
 _STEP_S = 1e-3
 _EFFORTS = ("effort", "momentum")
 
-BEYOND = 1e30
+UNBOUNDED = 1e30
 """Error reported for a difference where the rounding bound is zero, and for NaN."""
 
 
@@ -100,7 +100,7 @@ def certified(
         kernel = build(given)
         return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links)), given
     tree = frames.welded(links)
-    kernel = build(trace(frames.simplest(links), signature))
+    kernel = build(trace(frames.cheapest_frames(links), signature))
     given = trace(tree, signature)
     chosen = difference(kernel, given, links)
     if chosen.error <= 1.0:
@@ -362,7 +362,9 @@ def _relative(answer: Array, runs: Array) -> float:
         apart = np.maximum(apart, np.abs(answer[:, of][finite] - given).max(-1, initial=0.0))
         size = np.maximum(size, np.abs(given).max(-1, initial=0.0))
     share = apart / np.where(size > 0.0, size, size.max(initial=0.0))
-    return float(np.where(apart > 0.0, np.fmin(share, BEYOND), np.where(apart == 0.0, 0.0, BEYOND)).max(initial=0.0))
+    return float(
+        np.where(apart > 0.0, np.fmin(share, UNBOUNDED), np.where(apart == 0.0, 0.0, UNBOUNDED)).max(initial=0.0)
+    )
 
 
 def _finite(runs: Array) -> Any:
@@ -445,9 +447,9 @@ def _beyond(apart: Array, spread: Array, scale: Array) -> float:
     apart, scale: (states, entries). spread: (states, entries, 1 + RUNS).
     """
     explained = SPREADS * np.abs(spread).max(axis=-1) + ROUNDINGS * np.finfo(np.float64).eps * scale
-    share = np.divide(np.abs(apart), explained, out=np.full_like(apart, BEYOND), where=explained > 0.0)
+    share = np.divide(np.abs(apart), explained, out=np.full_like(apart, UNBOUNDED), where=explained > 0.0)
     # The result as given is finite, so infinity or NaN from the kernel exceeds any rounding.
-    share = np.where(np.isfinite(share), np.minimum(share, BEYOND), BEYOND)
+    share = np.where(np.isfinite(share), np.minimum(share, UNBOUNDED), UNBOUNDED)
     return float(np.max(np.where(apart == 0.0, 0.0, share), initial=0.0))
 
 

@@ -24,12 +24,12 @@ from dyn_service.kernels.wrenches import Place, WrenchConversion
 from dyn_service.model.tree import Tree
 
 _REFUSAL = "refused as too large"
-_KEPT_AS = "certificate or refusal, line break, code"
+_FILE_FORMAT = "certificate or refusal, line break, code"
 """Format of a stored kernel's file; part of its key."""
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class LibraryKernel:
     """A kernel that can be called. loop: its compiled loop; None if it is interpreted."""
 
     kernel: np.ufunc
@@ -46,7 +46,7 @@ class KernelLibrary:
     """
 
     links: Tree
-    _made: dict[str, Made] = field(default_factory=dict)
+    _made: dict[str, LibraryKernel] = field(default_factory=dict)
     _blocks: dict[str, Block] = field(default_factory=dict)
     _refused: dict[str, str] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class KernelLibrary:
         loop = None if poses.empty or poses.padded else self._get(poses).loop
         return None if loop is None else WrenchConversion(loop, links, places)
 
-    def _get(self, signature: Signature) -> Made:
+    def _get(self, signature: Signature) -> LibraryKernel:
         made = self._made.get(signature.name)
         if made is None:
             lock = self._locks.setdefault(signature.name, threading.Lock())
@@ -153,7 +153,7 @@ class KernelLibrary:
                 made = self._made.setdefault(signature.name, made)
         return made
 
-    def _load(self, signature: Signature) -> Made | None:
+    def _load(self, signature: Signature) -> LibraryKernel | None:
         refusal = self._refused.get(signature.name)
         kept = None if refusal else store.load(self._key(signature))
         if kept is not None:
@@ -162,13 +162,13 @@ class KernelLibrary:
             refusal = about.get(_REFUSAL)
             if refusal is None:
                 loop = loop_of(signature, LoadedCode(code))
-                return Made(make_gufunc(signature, loop), Certificate(**about), loop)
+                return LibraryKernel(make_gufunc(signature, loop), Certificate(**about), loop)
             self._refused[signature.name] = refusal
         if refusal is not None:
             raise ResourceExhaustedError(refusal)
         return None
 
-    def _make(self, signature: Signature) -> Made:
+    def _make(self, signature: Signature) -> LibraryKernel:
         # Imported here, so that a start from the store does not import the tracer.
         from dyn_service.kernels.budget import check_memory, check_operations, rolled_if_large
         from dyn_service.kernels.certify import certified
@@ -209,7 +209,7 @@ class KernelLibrary:
         code, loop = built[-1]
         self._save(signature, asdict(certificate), code)
         release_freed_memory()
-        return Made(kernel, certificate, loop)
+        return LibraryKernel(kernel, certificate, loop)
 
     def _save(self, signature: Signature, about: dict[str, object], code: bytes) -> None:
         store.save(self._key(signature), json.dumps(about).encode() + b"\n" + code)
@@ -220,7 +220,7 @@ class KernelLibrary:
             self.links.fingerprint,
             repr(signature),
             provenance(f"dynamics.{signature.function.partition('.')[0]}", *COMPILER),
-            _KEPT_AS,
+            _FILE_FORMAT,
             machine.triple,
             machine.cpu,
             machine.features,

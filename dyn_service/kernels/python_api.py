@@ -210,7 +210,7 @@ class Writer:
         """Returns a field of an object."""
         return self.b.load(at(self.b, thing, integer(offset)), typ=kind)
 
-    def go_on_if(self, condition: Any, *, otherwise: ir.Block) -> None:
+    def continue_if(self, condition: Any, *, otherwise: ir.Block) -> None:
         """Branches to `otherwise` unless the condition holds."""
         following = self.b.append_basic_block()
         self.b.cbranch(condition, following, otherwise)
@@ -222,7 +222,7 @@ class Writer:
         kind: `list` or `tuple`, the type of the sequence.
         """
         b, name = self.b, f"Py{kind.capitalize()}"
-        self.go_on_if(b.icmp_signed("==", self.call(f"{name}_Size", items), length), otherwise=otherwise)
+        self.continue_if(b.icmp_signed("==", self.call(f"{name}_Size", items), length), otherwise=otherwise)
         overflow = b.alloca(I32)
         with loop_over(b, length) as k:
             item = self.call(f"{name}_GetItem", items, k)
@@ -230,11 +230,11 @@ class Writer:
                 with whole:  # NumPy converts integers of up to 64 bits
                     number = self.call("PyLong_AsLongLongAndOverflow", item, overflow)
                     fits = b.icmp_signed("==", b.load(overflow, typ=I32), short(0))
-                    self.go_on_if(fits, otherwise=otherwise)
+                    self.continue_if(fits, otherwise=otherwise)
                     self.put(numbers, k, b.sitofp(number, DOUBLE))
                 with other:
                     real = b.or_(self.is_a(item, "float"), self.is_a(item, "number"))
-                    self.go_on_if(real, otherwise=otherwise)
+                    self.continue_if(real, otherwise=otherwise)
                     self.put(numbers, k, self.call("PyFloat_AsDouble", item))
 
     def check_array(
@@ -256,19 +256,19 @@ class Writer:
         b = self.b
         aligned = b.icmp_signed("!=", b.and_(self.field(array, FLAGS, I32), short(ALIGNED)), short(0))
         lead = b.sub(b.sext(self.field(array, ND, I32), I64), axes)
-        self.go_on_if(b.and_(aligned, b.icmp_unsigned("<=", lead, integer(1))), otherwise=otherwise)
+        self.continue_if(b.and_(aligned, b.icmp_unsigned("<=", lead, integer(1))), otherwise=otherwise)
         kind, double = self.field(array, DESCR), self.known("float64")
         with b.if_then(b.icmp_unsigned("!=", kind, double)):
             # Unpickled arrays, and arrays computed from them, have their own dtype object.
             alike = self.call("PyArray_EquivTypes", kind, double)
-            self.go_on_if(b.icmp_unsigned("!=", alike, ir.Constant(alike.type, 0)), otherwise=otherwise)
+            self.continue_if(b.icmp_unsigned("!=", alike, ir.Constant(alike.type, 0)), otherwise=otherwise)
         shape = self.field(array, DIMENSIONS)
         with b.if_then(b.icmp_signed("==", lead, integer(1))):
             length, known = self.word(shape, 0), self.word(states, 0)
             first = b.icmp_signed("==", known, integer(-1))
-            self.go_on_if(b.or_(first, b.icmp_signed("==", length, known)), otherwise=otherwise)
+            self.continue_if(b.or_(first, b.icmp_signed("==", length, known)), otherwise=otherwise)
             self.put(states, 0, length)
         with loop_over(b, axes) as axis:
             length = self.word(shape, b.add(axis, lead))
-            self.go_on_if(b.icmp_signed("==", length, size(axis)), otherwise=otherwise)
+            self.continue_if(b.icmp_signed("==", length, size(axis)), otherwise=otherwise)
         return lead

@@ -103,7 +103,7 @@ class _Name(Writer):
         nothing = ir.Constant(POINTER, None)
         result, overflow = b.alloca(I64), b.alloca(I32)
         b.store(integer(-2), result)
-        self.go_on_if(self.is_a(text, "str"), otherwise=none)
+        self.continue_if(self.is_a(text, "str"), otherwise=none)
         number = self.call("PyDict_GetItem", links, text)
         with b.if_then(b.icmp_unsigned("!=", number, nothing)):
             b.store(b.shl(self.call("PyLong_AsLongLongAndOverflow", number, overflow), integer(1)), result)
@@ -178,7 +178,7 @@ class _Conversion(Writer):
             self.put(self.bodies, k, ir.Constant(DOUBLE, 0.0))
         one, listed = (self.is_a(self.wrenches, kind) for kind in ("Wrench", "list"))
         known = b.or_(b.or_(one, listed), self.is_a(self.wrenches, "tuple"))
-        self.go_on_if(known, otherwise=self.refused)
+        self.continue_if(known, otherwise=self.refused)
         size, wrench = b.alloca(I64), b.alloca(POINTER)
         with b.if_else(one) as (alone, several):
             with alone:
@@ -203,18 +203,18 @@ class _Conversion(Writer):
     def push(self, wrench: Any) -> None:
         """Adds a wrench to its body in all states."""
         b = self.b
-        self.go_on_if(self.is_a(wrench, "Wrench"), otherwise=self.refused)
+        self.continue_if(self.is_a(wrench, "Wrench"), otherwise=self.refused)
         names = self.word(self.plan, _LINKS, POINTER)
         link, frame = (b.call(self.named, (self.part(wrench, name), names)) for name in ("link", "frame"))
         of_world = b.trunc(frame, ir.IntType(1))
         link, frame = b.ashr(link, integer(1)), b.ashr(frame, integer(1))
-        self.go_on_if(b.icmp_signed(">=", link, integer(0)), otherwise=self.refused)
+        self.continue_if(b.icmp_signed(">=", link, integer(0)), otherwise=self.refused)
         for part, words in zip(("torque", "force", "point"), self.vectors, strict=True):
             taken = b.call(self.vector, (self.part(wrench, part), words, self.total))
-            self.go_on_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.refused)
+            self.continue_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.refused)
         turned = b.icmp_signed("!=", frame, link)
         with b.if_then(turned):
-            self.go_on_if(b.or_(of_world, b.icmp_signed(">=", frame, integer(0))), otherwise=self.refused)
+            self.continue_if(b.or_(of_world, b.icmp_signed(">=", frame, integer(0))), otherwise=self.refused)
             with b.if_then(b.icmp_signed("==", b.load(self.posed, typ=I64), integer(0))):
                 self.ask_poses()
         place = self.word_at(self.plan, b.add(integer(_PLACES), b.mul(link, integer(PLACE_WORDS))))

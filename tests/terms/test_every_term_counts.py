@@ -177,16 +177,16 @@ TERMS: Terms = {
             "shifts",
         ),
         "J: of the bodies that carry the link": (
-            "_Place.carrying",
+            "_LinkPoint.carrying",
             "inward_recursion(tree, self.link, lambda _, on: on)",
             "self.link",
         ),
         "levers: of all bodies on the way": (
-            "_Place.levers",
+            "_LinkPoint.levers",
             "inward_recursion(tree, from_children(tree, on, self.steps, start=ways_on), lambda _, way: way)",
             "from_children(tree, on, self.steps, start=ways_on)",
         ),
-        "levers: to the point on the link": ("_Place.levers", "w * (R @ self.point)", "ex.zeros(3, 1)"),
+        "levers: to the point on the link": ("_LinkPoint.levers", "w * (R @ self.point)", "ex.zeros(3, 1)"),
         "world: at its origin": ("_world", "-(R.T @ at.origin(tree))", "at.point"),
         "bias: velocity products": (
             "_motion",
@@ -206,8 +206,8 @@ TERMS: Terms = {
         "Omega: beta, e - G K^T": ("_mobilities", "S @ K", "0 * (S @ K)"),
         "Omega: G R^-1 G^T": ("_mobilities", "K.T @ Z + branch.R_inverse[i]", "K.T @ Z"),
         "Omega: K^T Omega K": ("_mobilities", "K.T @ Z + branch.R_inverse[i]", "branch.R_inverse[i]"),
-        "Omega: D of the parent's": ("_mobilities", "_seen_through(D[i], inherited)", "inherited"),
-        "Omega: carried to the point": ("_seen_through", "S.moved(-D.offset)", "S"),
+        "Omega: D of the parent's": ("_mobilities", "_transformed(D[i], inherited)", "inherited"),
+        "Omega: carried to the point": ("_transformed", "S.moved(-D.offset)", "S"),
         "Lambda: of the directions that count": ("_inverse_in", "counts * Lambda", "Lambda"),
         "Lambda: the others left out": ("_inverse_in", "counts * Omega", "1 * Omega"),
     },
@@ -230,7 +230,7 @@ TERMS: Terms = {
             "self.b.T @ S[:3, :]",
         ),
         "lever arm of f": (
-            "_VelocityLoad.as_parent_feels",
+            "_VelocityLoad.in_parent",
             "R.T @ self.b @ R - skew(D.offset) @ skew(f)",
             "R.T @ self.b @ R",
         ),
@@ -466,7 +466,7 @@ TERMS_OF_SEVERAL_WAYS: Terms = {
 
 PASSIVE_TERMS: Terms = {
     "dynamics.passive": {
-        "damping": ("damping", "_felt(tree, tree.passive.damping) * v", "ex.zeros(tree.nv, 1)"),
+        "damping": ("damping", "_reflected(tree, tree.passive.damping) * v", "ex.zeros(tree.nv, 1)"),
         "friction": ("friction", "constant(tree.passive.friction)", "ex.zeros(tree.nv, 1)"),
         "friction: its width": ("friction", "rates / dense(tree.passive.width)", "rates"),
         "springs: their rest": ("_from_rest", "joint.ratio * q[at] - rest[part]", "joint.ratio * q[at]"),
@@ -480,7 +480,7 @@ PASSIVE_TERMS: Terms = {
         "dissipated: damping": ("passive_forces", "damping(tree, v) + friction(tree, v)", "friction(tree, v)"),
         "dissipated: friction": ("passive_forces", "damping(tree, v) + friction(tree, v)", "damping(tree, v)"),
         "armature, by bodies": ("armatures", "tree.passive.armature[part]", "0 * tree.passive.armature[part]"),
-        "armature, by velocities": ("armature", "_felt(tree, tree.passive.armature)", "ex.zeros(tree.nv, 1)"),
+        "armature, by velocities": ("armature", "_reflected(tree, tree.passive.armature)", "ex.zeros(tree.nv, 1)"),
         "half I_r v^2": ("kinetic_energy", "dot(tree, v, armature(tree) * v) / 2", "dot(tree, v, armature(tree) * v)"),
         "half k x^2": (
             "spring_energy",
@@ -552,7 +552,7 @@ TERMS_OF_FOLLOWERS: Terms = {
     "dynamics.passive": {
         "m^2 d": (
             "damping",
-            "_felt(tree, tree.passive.damping)",
+            "_reflected(tree, tree.passive.damping)",
             "constant(abs(tree.coupling_matrix).T @ tree.passive.damping)",
         ),
         "m f tanh(m v / w)": ("_rates", "np.abs(tree.coupling_matrix)", "np.sign(np.abs(tree.coupling_matrix))"),
@@ -564,7 +564,7 @@ TERMS_OF_FOLLOWERS: Terms = {
         "m q - q_0": ("_from_rest", "joint.ratio * q[at] - rest[part]", "q[at] - rest[part]"),
         "m^2 I_r": (
             "armature",
-            "_felt(tree, tree.passive.armature)",
+            "_reflected(tree, tree.passive.armature)",
             "constant(abs(tree.coupling_matrix).T @ tree.passive.armature)",
         ),
         "m^2 I_r, by bodies": ("armatures", "joint.ratio**2", "joint.ratio"),
