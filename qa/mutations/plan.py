@@ -26,7 +26,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "overlays": ("engine/altered_trees.py", "engine/overlaid_robot.py", "model/parameters.py", "kernels/graph.py"),
     "rows": ("engine/rows.py", "engine/wrenches.py"),
     "outputs": ("api/outputs.py", "engine/buffers.py", "kernels/row_selection.py"),
-    "ways": ("kernels/direct.py", "kernels/python_api.py", "kernels/wrenches.py", "kernels/trig.py"),
+    "direct_calls": ("kernels/direct.py", "kernels/python_api.py", "kernels/wrenches.py", "kernels/trig.py"),
     "parsing": ("parsing", "parsing/urdf", "parsing/mjcf", "parsing/sdf", "parsing/writing"),
     "messages": (
         "service/protocol/inputs.py",
@@ -224,7 +224,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/service/server/test_bad_inputs.py",
         "tests/theory/test_operators.py",
     ),
-    "engine/fast_path.py": ("tests/engine/test_calls.py",),
+    "engine/calls.py": ("tests/engine/test_calls.py",),
     "model/composite.py": (
         "tests/theory/test_branch_inertias.py",
         "tests/engine/test_robot.py",
