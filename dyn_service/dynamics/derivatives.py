@@ -30,9 +30,9 @@ Then, with F_i the load at joint i, (13), and j a body that carries i, all seen 
     dtau_i/dv_j = G_i^T (B_i g_j + C_i Gamma_j)           dtau_j/dv_i = G_j^T (B_i g_i + C_i Gamma_i)
     dtau_i/da_j = G_i^T C_i G_j                           dtau_i/dq_i = G_i^T (B_i psi_i + C_i Omega_i)
 
-and the passive efforts, `passive.py`. External wrenches are constant in body axes. Where joints follow others, entries
-of all pairs of bodies that share two velocities add up. The velocities v are relative to the origin of each tree's
-first body: a constant velocity of all has no effect, and would cost digits.
+and the passive efforts, `passive.py`. External wrenches are constant in body axes. With mimic joints, an entry is the
+sum over all pairs of bodies that its two velocities drive. Velocities of origins are relative to that of the tree's
+first body: a velocity common to all bodies has no effect, and would cost digits.
 
 Of a = M^-1 (tau - b): da = -M^-1 dtau at this a, with M factored as L^T D L, (19a).
 

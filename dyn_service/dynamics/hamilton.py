@@ -119,7 +119,7 @@ def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
 
 
 def velocity_from_momentum(tree: Tree, q: Mat, p: Mat) -> Mat:
-    """v, (P.5b), O(N); where joints follow others by (P.5a)."""
+    """v, (P.5b), O(N); with mimic joints by (P.5a)."""
     if tree.has_mimics:
         return velocity_through_mass_matrix(tree, q, p)
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)

@@ -5,8 +5,8 @@
                                                          the axes of body i                       Newton-Euler (4)
 
 `model/joints/` defines what each joint type does with q. The documents write G for revolute joints only: one unit
-vector, angular; here it has one column for each way the joint can move. Where a joint follows another, q and v of its
-body are the other's, and G is the multiplier times as long: `model/tree.py`.
+vector, angular; here it has one column for each degree of freedom. A mimic joint reads q and v of the mimicked joint,
+and its G is multiplied by the ratio: `model/tree.py`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def error(tree: Tree, q: Mat, q_to: Mat) -> Mat:
 
 
 def _joint_by_joint(tree: Tree, of_joint: Callable[..., list[Mat]], *vectors: tuple[Mat, tuple[slice, ...]]) -> Mat:
-    """A function of each joint and its own entries, end to end; each vector with where the bodies' entries stand."""
+    """Concatenates a function of each joint and its entries of the vectors, given with the slices of the bodies."""
     return ex.vertcat(
         *(
             entry
@@ -155,7 +155,7 @@ def link_poses(tree: Tree, q: Mat) -> dict[str, Mat]:
 
 
 def in_world(tree: Tree, q: Mat) -> tuple[list[Mat], list[Mat]]:
-    """R_WB of every body, and in world axes the way to its origin from its parent's."""
+    """R_WB of every body, and in world axes the vector from its parent's origin to its own."""
     poses = placements(tree, q)
     rotations = outward_recursion(tree, lambda i, R_WP: poses[i][0] if R_WP is None else R_WP @ poses[i][0])
     inherited = of_parent(tree, rotations, _NO_TURN)

@@ -77,7 +77,7 @@ def _of_free(entries: Entries, free: Mat) -> Entries:
 
 
 def _add(entries: Entries, row: int, column: int, value: Mat) -> None:
-    """Adds to an entry of the symmetric matrix: where joints move together, several pairs of bodies do."""
+    """Adds to an entry of the symmetric matrix; with mimic joints, several pairs of bodies have the same entry."""
     place = (max(row, column), min(row, column))
     entries[place] = entries[place] + value if place in entries else value
 

@@ -3,20 +3,20 @@
     (M + I_r) a + C + g + p(q, v) = tau + J^T F
     p = d v + f tanh(v / w) + k (q - q_0)
 
-The sign of p is that of tau: the efforts that an actuator must add because of what the joint does, which takes energy
-where v p > 0; the joint pulls with -p. `equation_terms` alone has it on the right, as -p. By parts, per entry of v:
+p has the sign of tau: it is the effort that an actuator must add to balance the passive effort -p of the joint, which
+takes energy if v p > 0. Only `equation_terms` has it on the right side, as -p. Parts, per entry of v:
 
     damping    d v               takes the power d v^2
-    friction   f tanh(v / w)     Coulomb's f sign(v), smoothed: 76 % of f at the width w, 99 % at 2.65 w; at rest none
-    springs    k (q - q_0)       keep the energy k (q - q_0)^2 / 2; joints with one way to move
+    friction   f tanh(v / w)     Coulomb's f sign(v), smoothed: 76 % of f at the width w, 99 % at 2.65 w; zero at rest
+    springs    k (q - q_0)       keep the energy k (q - q_0)^2 / 2; only joints with one degree of freedom
     armature   I_r a             I_r: rotor inertia times gear ratio squared; keeps the energy I_r v^2 / 2
 
 Armature is the inertia of a fast rotor reflected along its joint. The rotor's rotation with the links, which its gear
 does not magnify, is not included (Featherstone, Rigid Body Dynamics Algorithms, 2008, 9.6, without the gyroscopic
 part). Armature adds to M and to momenta, p = (M + I_r) v; loads at joints, F, and the sweeps along the tree do not
-change. The numbers are the tree's (`Tree.passive`); a part whose numbers are zeros takes no operation.
-A joint that follows another, m v fast, has passive efforts at its own rate; on the mimicked joint they act as
-m^2 d, m^2 I_r, m f tanh(m v / w) and m k (m q - q_0), `Tree.coupling_matrix` being the matrix of all the m.
+change. The numbers are in `Tree.passive`; parts whose numbers are zero cost no operation.
+A mimic joint with velocity m v has passive efforts at this velocity; on the mimicked joint they act as m^2 d, m^2 I_r,
+m f tanh(m v / w) and m k (m q - q_0). The factors m are the entries of `Tree.coupling_matrix`.
 Cost: O(N). Source: Newton-Euler document, 'spring or damper in f'.
 """
 
@@ -98,7 +98,7 @@ def spring_energy(tree: Tree, q: Mat) -> Mat:
 
 
 def passive_forces(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
-    """The parts of p, (nv,) each, the energy that the springs keep and the power that the others take."""
+    """The parts of p, (nv,) each, the energy stored in the springs and the power dissipated by the other parts."""
     taking = damping(tree, v) + friction(tree, v)
     return {
         "damping": damping(tree, v),

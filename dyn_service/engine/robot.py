@@ -824,7 +824,7 @@ class Robot(RobotQueries):
         return operand(name, spec, value, spec.dims(self._sizes(links=row.links)), len(self.joint_names))
 
     def _is_refused(self, row: Query, method: str) -> bool:
-        """Whether there is no result, and so no kernel, because joints follow others."""
+        """Whether there is no result, and so no kernel, because the robot has mimic joints."""
         return method in row.rejects_mimic and self._tree.has_mimics
 
     def _refuse_followers(self, row: Query, method: str) -> None:

@@ -188,8 +188,8 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, 
 
 
 def _along(robot: Robot, loads: ConstraintForces) -> Array:
-    """(..., nv): the loads' parts along the free axes; of joints with several, which one number cannot hold, G^T F. Of
-    joints that move together they add up, each times its ratio.
+    """Returns the loads along the free axes, (..., nv): `actuation`; G^T F for joints with several degrees of freedom.
+    Those of mimic joints, times their ratio, are added to that of the mimicked joint.
     """
     tree = robot.tree
     joints = [tree.inboard[i].without_mimic for i in tree.movable]

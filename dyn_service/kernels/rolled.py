@@ -45,7 +45,7 @@ class Address(NamedTuple):
     input      the flat inputs, plus `stride` times the first entry of body i in `family`, if there is one
     output     the flat outputs, likewise; in a walk from body a plus `other_stride` times a's in `other`
     added      the same; the scalar is added, since several bodies have this entry
-    shared     the sums over bodies that move together, as `output`
+    shared     the sums over bodies that an entry of v drives, as `output`
     matrix     the matrix of linear equations, likewise; the scalar is added
     number     the numbers of body i
     own        the stored values of body i
@@ -79,7 +79,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What a pass computes for one kind of body.
+    """The computation of a pass for one kind of body.
 
     program: one column in, one column out. cleared: entries of the body's sums that are zero afterwards, since another
     body uses their row.
@@ -750,7 +750,7 @@ def _elimination(tree: Tree) -> Elimination:
         for k in own:
             rows[k] |= ways[i] & ((1 << k) - 1)
             beyond = ways[i] >> (k + 1)
-            while beyond:  # only where joints follow others
+            while beyond:  # only with mimic joints
                 rows[k + beyond.bit_length()] |= 1 << k
                 beyond &= (1 << (beyond.bit_length() - 1)) - 1
     before = [-1] * tree.nv
