@@ -195,18 +195,18 @@ class Topology:
 
     def ancestors_of(self, link: str) -> tuple[str, ...]:
         """Returns {j <= i}: the bodies from the root to `link`, inclusive."""
-        return self._marked(self.ancestors[self._row(link)])
+        return self._names_where(self.ancestors[self._row(link)])
 
     def children_of(self, link: str) -> tuple[str, ...]:
         """Returns the bodies whose parent is `link`."""
-        return self._marked(self.children[self._row(link)])
+        return self._names_where(self.children[self._row(link)])
 
     def branch_of(self, link: str) -> tuple[str, ...]:
         """Returns {j >= i}: `link` and all bodies outward of it."""
-        return self._marked(self.ancestors[:, self._row(link)])
+        return self._names_where(self.ancestors[:, self._row(link)])
 
-    def _marked(self, marks: Array) -> tuple[str, ...]:
-        return tuple(name for name, mark in zip(self.links, marks, strict=True) if mark)
+    def _names_where(self, flags: Array) -> tuple[str, ...]:
+        return tuple(name for name, flag in zip(self.links, flags, strict=True) if flag)
 
     def _row(self, link: str) -> int:
         if link not in self.links:

@@ -540,7 +540,7 @@ class Robot(RobotQueries):
     def _calls_of(self, row: Query) -> RowCalls:
         calls = self.row_calls.get(row.name)
         if calls is None:
-            named = {k: self._link_marks for k, name in enumerate(row.required) if row.inputs[name].kind == "link"}
+            named = {k: self._one_hot_links for k, name in enumerate(row.required) if row.inputs[name].kind == "link"}
             calls = self.row_calls[row.name] = RowCalls(row, named, self._overlay_cache)
             self.bound_calls[row.name] = calls.with_threads(self._workers)
         return calls
@@ -716,7 +716,7 @@ class Robot(RobotQueries):
         ):
             return other._evaluate(row, inputs, {**chosen, row.passive_option: True})
         signature = self.signature(row, method, WITHOUT_WRENCHES if wrenches is None else WITH_WRENCHES)
-        self._refuse_followers(row, method)
+        self._reject_mimic(row, method)
         self._refuse_massless(row, method)
         arguments = {
             name: self._argument(row, name, inputs.get(name))
@@ -839,7 +839,7 @@ class Robot(RobotQueries):
         """Whether there is no result, and so no kernel, because the robot has mimic joints."""
         return method in row.rejects_mimic and self._tree.has_mimics
 
-    def _refuse_followers(self, row: Query, method: str) -> None:
+    def _reject_mimic(self, row: Query, method: str) -> None:
         if self._is_refused(row, method):
             what = f"{row.name} with {row.kernel_option}='{method}'" if row.kernel_option else row.name
             name, mimic = next((n, m) for n, m in zip(self._tree.moving_joints, self._tree.mimic, strict=True) if m)
@@ -885,7 +885,7 @@ class Robot(RobotQueries):
         return singular_joint(self._weld.tree, np.asarray(q, dtype=np.float64))
 
     @cached_property
-    def _link_marks(self) -> dict[str, Array]:
+    def _one_hot_links(self) -> dict[str, Array]:
         """The input of a kernel for each link's name."""
         return {name: one_hot("link", name, self.link_names, self.name, "") for name in self.link_names}
 
