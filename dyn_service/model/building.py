@@ -17,7 +17,7 @@ from dyn_service.model.description import ROOT_JOINT, Description, Link, Mimic, 
 from dyn_service.model.description import Joint as DescribedJoint
 from dyn_service.model.inertia import ZERO_INERTIA, BodyInertia
 from dyn_service.model.joints import FIXED, JOINT_TYPES, Joint
-from dyn_service.model.mimic import by_leader, followers, kept
+from dyn_service.model.mimic import followers_by_leader, narrowed_limits, resolved_mimics
 from dyn_service.model.passive import Passive, widths
 from dyn_service.model.tree import Tree
 
@@ -58,7 +58,7 @@ def _tree_of(description: Description) -> Tree:
         ordered = sorted(outboard[name], key=lambda joint: joint.name, reverse=True)
         stack += [(joint.child, joint, index) for joint in ordered]
 
-    mimics = followers(description.joints)
+    mimics = resolved_mimics(description.joints)
     inboards = tuple(_inboard(joint, mimics) for _, joint, _ in order)
     places = [_place(joint, mimics) for _, joint, _ in order]
     pairs = zip((described for _, described, _ in order), inboards, strict=True)
@@ -72,7 +72,7 @@ def _tree_of(description: Description) -> Tree:
         rotation=tuple(R for R, _ in places),
         origin=tuple(p for _, p in places),
         inertia=tuple(_inertia(link) for link, _, _ in order),
-        limits=_limits(movable, by_leader(description.joints, mimics)),
+        limits=_limits(movable, followers_by_leader(description.joints, mimics)),
         passive=_passive(movable, mimics),
         mimic=tuple(mimics.get(joint.name) for joint, _ in movable),
     )
@@ -165,7 +165,7 @@ def _limits(
     """
     mimics = {joint.name for group in following.values() for joint, _ in group}
     found = [
-        (joint, kept(described, following.get(described.name, ())).bounds)
+        (joint, narrowed_limits(described, following.get(described.name, ())).bounds)
         for described, joint in movable
         if described.name not in mimics
     ]

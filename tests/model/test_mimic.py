@@ -22,7 +22,7 @@ from dyn_service.model import composite
 from dyn_service.model.building import tree_of
 from dyn_service.model.composite import weld
 from dyn_service.model.description import Note
-from dyn_service.model.mimic import Bounds, followers, kept, without_mimics
+from dyn_service.model.mimic import Bounds, narrowed_limits, resolved_mimics, without_mimics
 from dyn_service.parsing.urdf.reader import read, read_text
 from tests.conftest import URDF
 from tests.mimics import drawn, pair
@@ -59,7 +59,7 @@ def test_chains_end_at_who_leads() -> None:
         "c|revolute|",
         f"d|prismatic|{mimic('a')}",
     )
-    found = followers(read_text(text).joints)
+    found = resolved_mimics(read_text(text).joints)
     assert {name: (m.joint, m.multiplier, m.offset) for name, m in found.items()} == {
         "a": ("c", -6.0, 1.0),
         "b": ("c", -3.0, 0.25),
@@ -230,8 +230,8 @@ def test_kept_names_those_that_narrow() -> None:
     ).joints
     assert b.mimic
     assert c.mimic
-    found = kept(a, [(b, b.mimic), (c, c.mimic)])
-    assert (found.own, found.bounds.lower, found.narrowed_by, found.apart) == (LEADER, 0.0, ("c",), ())
+    found = narrowed_limits(a, [(b, b.mimic), (c, c.mimic)])
+    assert (found.own, found.bounds.lower, found.narrowed_by, found.disjoint) == (LEADER, 0.0, ("c",), ())
 
 
 def test_who_asks_is_told_whom_each_joint_follows() -> None:
@@ -354,7 +354,7 @@ def test_long_chains_are_resolved_once() -> None:
     joints = read_text(
         hand(*(f"j{i}|continuous|{mimic(f'j{i + 1}') if i < count else ''}" for i in range(count + 1)))
     ).joints
-    found = followers(joints)
+    found = resolved_mimics(joints)
     assert len(found) == count
     assert {mimic.joint for mimic in found.values()} == {f"j{count}"}
 
