@@ -288,6 +288,10 @@ class Row:
             return dict(outputs) if spec.kind == "residuals" else outputs[name]
         return self.result_type(**outputs)
 
+    def outputs_of(self, result: Any) -> dict[str, Any]:
+        """Returns labels and outputs by name, from a result of the method."""
+        return {self.output: result} if self.output else {name: getattr(result, name) for name in self.answers}
+
 
 Growth = Literal[1, 3]
 """Exponent of the number of bodies in the cost: 1 for sweeps, 3 for factoring or multiplying matrices."""
@@ -301,7 +305,8 @@ class Query(Row):
     bodies: the bodies of the kernels' tree. control: used by control loops, so that `prepare` compiles its kernels.
     inverts: choices that need the inverse mass matrix. grows: by choice, the exponent of the number of bodies in the
     cost of a state, in addition to writing the outputs; see `api.cost`. alone: choices without an answer for robots
-    with mimic joints. passive: by choice, the passive joint properties on which the answer depends.
+    with mimic joints. passive: by choice, the passive joint properties on which the answer depends. parts: the rows of
+    a list, see `api.lists`; () for a row of the table.
     """
 
     kernels: Mapping[str, str]
@@ -311,6 +316,23 @@ class Query(Row):
     alone: frozenset[str]
     grows: Mapping[str, Growth]
     passive: Mapping[str, frozenset[PassivePart]]
+    parts: tuple[Query, ...] = ()
+
+    def result(self, outputs: Mapping[str, Any]) -> Any:
+        """Returns the result of the method; of a list, the result of each row by its name."""
+        if not self.parts:
+            return super().result(outputs)
+        return {p.name: p.result({name: outputs[f"{p.name}.{name}"] for name in p.answers}) for p in self.parts}
+
+    def outputs_of(self, result: Any) -> dict[str, Any]:
+        """Returns labels and outputs by name, from a result of the method."""
+        if not self.parts:
+            return super().outputs_of(result)
+        return {f"{p.name}.{name}": x for p in self.parts for name, x in p.outputs_of(result[p.name]).items()}
+
+    def choices(self, method: str) -> list[tuple[Query, str]]:
+        """Returns the rows of this list, each with its choice of kernel: the list's if it has that option."""
+        return [(p, method if p.selector and p.selector in self.options else next(iter(p.kernels))) for p in self.parts]
 
     @cached_property
     def selector(self) -> str | None:
@@ -429,7 +451,30 @@ class Computation(Row):
         return inputs, options
 
 
-_QUERIES: dict[str, Query] = {}
+class _Table(dict[str, Query]):
+    """Rows by name. The names of lists of rows are found too, but not iterated: see `api.lists`."""
+
+    def __missing__(self, name: str) -> Query:
+        if name not in self:
+            raise KeyError(name)
+        row: Query = import_module("dyn_service.api.lists").listed(name)  # late, because it imports the table
+        return row
+
+    def __contains__(self, name: object) -> bool:
+        if super().__contains__(name) or not isinstance(name, str):
+            return super().__contains__(name)
+        return name in LISTS or ("+" in name and all(map(super().__contains__, name.split("+"))))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401  # `dict.get` does not call `__missing__`
+
+
+LISTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"whole_body_terms": ("mass_matrix", "bias_forces", "point_motion")}
+)
+"""Lists of rows with a name of their own. "whole_body_terms": M, h and the J and J-dot v of contact points."""
+
+_QUERIES: dict[str, Query] = _Table()
 QUERIES: Mapping[str, Query] = MappingProxyType(_QUERIES)
 """The rows computed by kernels, by name, in the order of declaration."""
 

@@ -26,8 +26,10 @@ from numpy.typing import ArrayLike
 from dyn_service.api import preparation
 from dyn_service.api.arguments import mapped
 from dyn_service.api.arrays import broadcast, found, spread
+from dyn_service.api.cost import leads_of
 from dyn_service.api.description import RobotDescription, Sizes
-from dyn_service.api.inputs import check_names, checked_option, checked_options, needed, row_of
+from dyn_service.api.inputs import check_names, checked_option, checked_options, needed
+from dyn_service.api.lists import arguments, row_of_list, with_own_axes
 from dyn_service.api.named import marks, names_of
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.queries import (
@@ -65,6 +67,9 @@ from dyn_service.parsing.xml_elements import ReadLimits
 from dyn_service.support.suggestions import did_you_mean
 
 _LOG = logging.getLogger(__name__)
+
+MAX_SIGNATURES = 1024
+"""Signatures kept for each robot: a client may ask for any list of queries."""
 
 
 class Shared(NamedTuple):
@@ -447,20 +452,60 @@ class Robot(RobotQueries):
         return made
 
     def evaluate(
-        self, query: str, inputs: Mapping[str, Any], options: Mapping[str, Any] | None = None
+        self,
+        queries: str | Sequence[str],
+        inputs: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        /,
+        **given: Any,
     ) -> dict[str, Any]:
-        """Returns the outputs of one row of the table, by name.
+        """Returns the results of several queries, by query: see `RobotQueries.evaluate`.
+
+        With `inputs` in a mapping, returns the outputs of one row of the table, by name, also those of a single output.
 
         Raises:
             UnimplementedError: There is no such query.
             InvalidArgumentError: An input or option is missing, unknown, or has the wrong shape, type or value; `path`
-                names it.
+                names it. The list of queries is invalid.
             NotFoundError: The robot has no link or joint of that name.
             FailedPreconditionError: Forward dynamics has no solution because a moving branch has no mass.
+            ResourceExhaustedError: See `RobotQueries.evaluate`.
         """
-        row = row_of(query)
+        row = row_of_list(queries)
+        if inputs is None and row.parts and not self.nv:  # most outputs have no entries, and the others their kernels
+            return self._separately(row, given)
+        if inputs is None:
+            result = super().evaluate(queries, **given)
+            return self._with_own_axes(row, result, given) if row.parts else result
         check_names(row, inputs)
         return self._evaluate(row, inputs, options or {})
+
+    def _with_own_axes(self, row: Query, result: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the result of a list in which the leading axes of each row are those of its own inputs."""
+        name, spec = next(iter(row.outputs.items()))
+        if row.outputs_of(result)[name].ndim == len(spec.shape):
+            return result  # of one state
+        inputs = {
+            name: names_of(spec.kind, value, name) if (spec := row.inputs[name]).kind in BY_NAME else value
+            for name, value in given.items()
+            if name in row.inputs and value is not None
+        }
+        leads = leads_of(row, inputs)
+        gravity, overlay = row.first("gravity"), row.overlay
+        if overlay is not None:
+            leads[overlay] = np.broadcast_shapes(self._tree.lead, leads.get(overlay, ()))
+        if gravity is not None and gravity not in leads:
+            said = given.get(overlay or "")
+            leads[gravity] = np.shape(self._gravity if said is None or said.gravity is None else said.gravity)[:-1]
+        if 0 in np.broadcast_shapes(*leads.values()):  # an empty batch has no state to take the others' results from
+            return self._separately(row, given)
+        return with_own_axes(row, result, leads)
+
+    def _separately(self, row: Query, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the result of a list by the calls of its queries."""
+        arguments(row, given)
+        some = [{name: x for name, x in given.items() if name in part.parameters} for part in row.parts]
+        return {p.name: self._ask(p.name, *arguments(p, of)) for p, of in zip(row.parts, some, strict=True)}
 
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
         call = self.bound_calls.get(row)
@@ -484,8 +529,9 @@ class Robot(RobotQueries):
         inputs, options = row.arguments(given, others)
         if row.overlay is not None and inputs.get(row.overlay) is not None:
             view = self._view(row, inputs, checked_options(row, options))
+            answer = view._ask(row.name, given, tuple(inputs.get(name, options.get(name)) for name in row.others))
             self._calls_of(row)
-            return view._ask(row.name, given, tuple(inputs.get(name, options.get(name)) for name in row.others))
+            return answer
         answer = row.result(self._evaluate(row, inputs, options))
         self._bind(row, options | {name: inputs[name] for name in row.by_name if inputs.get(name) is not None})
         return answer
@@ -788,6 +834,8 @@ class Robot(RobotQueries):
         key = (row.name, method, variant)
         known = self._signatures.get(key)
         if known is None:
+            if len(self._signatures) >= MAX_SIGNATURES:
+                self._signatures.clear()
             known = self._signatures[key] = signature_of(row, method, self._sizes(links=row.links), variant)
         return known
 
