@@ -114,7 +114,7 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
     states, n = count(lead), sizes["nl"]
     method = options[row.selector] if row.selector is not None else ""
     work = states * numbers * NUMBER_S
-    for part, choice in row.choices(method) or ((row, method),):
+    for part, choice in row.choices(method) if row.parts else ((row, method),):
         # With mimic joints, queries with the inverse of M factor it.
         grows = 3 if choice in part.inverts and sizes["nr"] > sizes["nv"] else part.grows[choice]
         work += states * (n * BODY_S + (n**3 * CUBE_S if grows > 1 else 0.0))
@@ -131,16 +131,19 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
 
 
 def leads_of(row: Query, inputs: Mapping[str, Any]) -> dict[str, Lead]:
-    """Returns the leading axes of each input that is not None: arrays, numbers, names and objects."""
-
-    def lead(spec: Spec, value: Any) -> Lead:
-        if spec.kind in BY_NAME:
-            return lead_of(spec.kind, value)
-        if spec.kind == "wrenches":
-            return leading(wrench_shapes([value] if isinstance(value, Wrench) else value, 1))
-        return overlay_lead(value) if spec.kind == "overlay" else given_shape(value, len(spec.shape))
-
-    return {name: lead(row.inputs[name], value) for name, value in inputs.items() if value is not None}
+    """Returns the leading axes of each input; names as in `names_of`."""
+    leads: dict[str, Lead] = {}
+    for name, value in inputs.items():
+        spec = row.inputs[name]
+        if value.__class__ is np.ndarray:
+            leads[name] = value.shape[:-1]
+        elif spec.kind in BY_NAME:
+            leads[name] = lead_of(spec.kind, value)
+        elif spec.kind == "wrenches":
+            leads[name] = leading(wrench_shapes([value] if isinstance(value, Wrench) else value or (), 1))
+        elif value is not None:
+            leads[name] = overlay_lead(value) if spec.kind == "overlay" else given_shape(value, len(spec.shape))
+    return leads
 
 
 def overlay_lead(overlay: Overlay | None) -> Lead:

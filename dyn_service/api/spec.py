@@ -288,10 +288,6 @@ class Row:
             return dict(outputs) if spec.kind == "residuals" else outputs[name]
         return self.result_type(**outputs)
 
-    def outputs_of(self, result: Any) -> dict[str, Any]:
-        """Returns labels and outputs by name, from a result of the method."""
-        return {self.output: result} if self.output else {name: getattr(result, name) for name in self.answers}
-
 
 Growth = Literal[1, 3]
 """Exponent of the number of bodies in the cost: 1 for sweeps, 3 for factoring or multiplying matrices."""
@@ -327,7 +323,7 @@ class Query(Row):
     def outputs_of(self, result: Any) -> dict[str, Any]:
         """Returns labels and outputs by name, from a result of the method."""
         if not self.parts:
-            return super().outputs_of(result)
+            return {self.output: result} if self.output else {name: getattr(result, name) for name in self.answers}
         return {f"{p.name}.{name}": x for p in self.parts for name, x in p.outputs_of(result[p.name]).items()}
 
     def choices(self, method: str) -> list[tuple[Query, str]]:
@@ -462,7 +458,7 @@ class _Table(dict[str, Query]):
 
     def __contains__(self, name: object) -> bool:
         if super().__contains__(name) or not isinstance(name, str):
-            return super().__contains__(name)
+            return isinstance(name, str)
         return name in LISTS or ("+" in name and all(map(super().__contains__, name.split("+"))))
 
     def get(self, name: str, default: Any = None) -> Any:
