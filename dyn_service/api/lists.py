@@ -14,8 +14,9 @@ Each row is traced in its own frames and is equal to the plain call within round
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -45,20 +46,50 @@ def row_of_list(queries: str | Sequence[str]) -> Query:
     return listed("+".join(names)) if len(names) > 1 else row_of(names[0])
 
 
-def arguments(row: Query, given: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Returns the required inputs of a row, and its optional inputs and options, in order, from values by name.
+def call_of(queries: str | Sequence[str], given: Mapping[str, Any]) -> tuple[Query, tuple[Any, ...], tuple[Any, ...]]:
+    """Returns the row of a list of queries, its required inputs, and its optional inputs and options, in order.
+
+    Args:
+        queries: See `row_of_list`.
+        given: Inputs and options by name.
 
     Raises:
+        DynError: As `row_of_list`.
         InvalidArgumentError: An argument is missing or unknown; `path` names it.
     """
-    for name in given:
+    try:
+        row, required, defaults, added = _call(queries if queries.__class__ is str else tuple(queries), tuple(given))
+    except TypeError:  # what is no list of strings
+        row, required, defaults, added = _order(row_of_list(queries), tuple(given))
+    if added:
+        others = [*defaults]
+        for k, name in added:
+            others[k] = given[name]
+        defaults = tuple(others)
+    return row, required(given), defaults
+
+
+_Order = tuple[Query, Callable[[Any], Any], tuple[Any, ...], tuple[tuple[int, str], ...]]
+"""A row, the function from all arguments to its required inputs, the defaults of its other arguments, and index and
+name of those that are given.
+"""
+
+
+@lru_cache(maxsize=256)
+def _call(queries: str | tuple[str, ...], names: tuple[str, ...]) -> _Order:
+    return _order(row_of_list(queries), names)
+
+
+def _order(row: Query, names: tuple[str, ...]) -> _Order:
+    for name in names:
         if row.parameters.get(name) is None:
             raise unknown(row.name, "input", name, {n: x for n, x in row.parameters.items() if x})
     for name in row.required:
-        if given.get(name) is None:
+        if name not in names:
             raise needed(row, name)
-    others = (given.get(name, default) for name, default in zip(row.others, row.defaults, strict=True))
-    return tuple(given[name] for name in row.required), tuple(others)
+    pick: Callable[[Any], Any] = itemgetter(*row.required) if row.required else lambda given: ()
+    added = tuple((k, name) for k, name in enumerate(row.others) if name in names)
+    return row, pick if len(row.required) != 1 else lambda given: (pick(given),), row.defaults, added
 
 
 @lru_cache(maxsize=256)

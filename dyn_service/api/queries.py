@@ -111,7 +111,7 @@ from dyn_service.api.arguments import (
 )
 from dyn_service.api.description import Described
 from dyn_service.api.laws import ComputedTorqueLaw, Efforts, PDLaw, StateFeedbackLaw
-from dyn_service.api.lists import arguments, row_of_list
+from dyn_service.api.lists import call_of
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.results import (
     Array,
@@ -269,8 +269,8 @@ class RobotQueries(Described, ABC):
             InvalidArgumentError: The list or an argument is invalid, or two queries cannot be computed together.
             ResourceExhaustedError: The robot has kernels of too many lists, or this one needs too many operations.
         """
-        row = row_of_list(queries)
-        result = self._ask(row.name, *arguments(row, given))
+        row, required, others = call_of(queries, given)
+        result = self._ask(row.name, required, others)
         return result if row.parts else {row.name: result}
 
     @query(

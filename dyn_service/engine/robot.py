@@ -29,7 +29,7 @@ from dyn_service.api.arrays import broadcast, found, spread
 from dyn_service.api.cost import leads_of
 from dyn_service.api.description import RobotDescription, Sizes
 from dyn_service.api.inputs import check_names, checked_option, checked_options, needed
-from dyn_service.api.lists import arguments, row_of_list, with_own_axes
+from dyn_service.api.lists import call_of, row_of_list, with_own_axes
 from dyn_service.api.named import marks, names_of
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.queries import (
@@ -471,20 +471,20 @@ class Robot(RobotQueries):
             FailedPreconditionError: Forward dynamics has no solution because a moving branch has no mass.
             ResourceExhaustedError: See `RobotQueries.evaluate`.
         """
-        row = row_of_list(queries)
-        if inputs is None and row.parts and not self.nv:  # most outputs have no entries, and the others their kernels
+        if inputs is not None:
+            row = row_of_list(queries)
+            check_names(row, inputs)
+            return self._evaluate(row, inputs, options or {})
+        row, required, others = call_of(queries, given)
+        if row.parts and not self.nv:  # most outputs have no entries, and the others their own kernels
             return self._separately(row, given)
-        if inputs is None:
-            result = super().evaluate(queries, **given)
-            return self._with_own_axes(row, result, given) if row.parts else result
-        check_names(row, inputs)
-        return self._evaluate(row, inputs, options or {})
+        result = self._ask(row.name, required, others)
+        if not row.parts:
+            return {row.name: result}
+        return self._with_own_axes(row, result, given) if result.__class__ is _Whole else result
 
     def _with_own_axes(self, row: Query, result: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the result of a list in which the leading axes of each row are those of its own inputs."""
-        name, spec = next(iter(row.outputs.items()))
-        if row.outputs_of(result)[name].ndim == len(spec.shape):
-            return result  # of one state
         inputs = {
             name: names_of(spec.kind, value, name) if (spec := row.inputs[name]).kind in BY_NAME else value
             for name, value in given.items()
@@ -503,9 +503,9 @@ class Robot(RobotQueries):
 
     def _separately(self, row: Query, given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the result of a list by the calls of its queries."""
-        arguments(row, given)
         some = [{name: x for name, x in given.items() if name in part.parameters} for part in row.parts]
-        return {p.name: self._ask(p.name, *arguments(p, of)) for p, of in zip(row.parts, some, strict=True)}
+        calls = [call_of(part.name, of) for part, of in zip(row.parts, some, strict=True)]
+        return {part.name: self._ask(part.name, required, others) for part, required, others in calls}
 
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
         call = self.bound_calls.get(row)
@@ -533,6 +533,7 @@ class Robot(RobotQueries):
             self._calls_of(row)
             return answer
         answer = row.result(self._evaluate(row, inputs, options))
+        answer = _Whole(answer) if row.parts else answer
         self._bind(row, options | {name: inputs[name] for name in row.by_name if inputs.get(name) is not None})
         return answer
 
@@ -660,6 +661,8 @@ class Robot(RobotQueries):
         """
         if row.result_type is None and not world and selection is None:
             return None
+        if row.parts:
+            return _results(row, self._rows.labels(row))
         labels, pose = self._rows.labels(row), row.required.index(row.pose) if row.pose else -1
 
         def finish(answer: Any, given: tuple[Any, ...]) -> Any:
@@ -927,3 +930,39 @@ class Robot(RobotQueries):
                 path=path,
             )
         return index
+
+
+class _Whole(dict[str, Any]):
+    """The result of a list, of which some query may have leading axes of other queries' inputs."""
+
+
+def _results(row: Query, labels: Mapping[str, Any]) -> Finish:
+    """Returns the conversion of the outputs of a kernel to the result of a list; see `Query.result`."""
+    parts, first = [], 0
+    for part in row.parts:
+        last = first + len(part.outputs)
+        own = {name: labels[f"{part.name}.{name}"] for name in part.labels}
+        parts.append((part.name, part.result_type, tuple(part.outputs), own, first, last))
+        first = last
+    core = len(next(iter(row.outputs.values())).shape)
+    places = [[row.required.index(name) for name in part.required] for part in row.parts]
+
+    def finish(answer: Any, given: tuple[Any, ...]) -> dict[str, Any]:
+        found = {
+            name: answer[k] if made is None else made(**own, **dict(zip(outputs, answer[k:end], strict=True)))
+            for name, made, outputs, own, k, end in parts
+        }
+        shape = answer[0].shape
+        if len(shape) == core:
+            return found  # of one state
+        lead = shape[: len(shape) - core]
+        for own in places:  # does each query have an input with all leading axes?
+            for k in own:
+                x = given[k]
+                if x.__class__ is np.ndarray and x.shape[:-1] == lead:
+                    break
+            else:
+                return _Whole(found)
+        return found
+
+    return finish

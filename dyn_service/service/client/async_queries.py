@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from dyn_service.api.description import Described
-from dyn_service.api.lists import arguments, row_of_list
+from dyn_service.api.lists import call_of
 from dyn_service.api.queries import GaitQueries, RobotQueries
 
 P = ParamSpec("P")
@@ -26,8 +26,8 @@ class AsyncRobotQueries(Described, ABC):
 
     async def evaluate(self, queries: str | Sequence[str], /, **given: Any) -> dict[str, Any]:
         """Returns the results of several queries, by query; see `RobotQueries.evaluate`."""
-        row = row_of_list(queries)
-        result = await self._ask(row.name, *arguments(row, given))
+        row, required, others = call_of(queries, given)
+        result = await self._ask(row.name, required, others)
         return result if row.parts else {row.name: result}
 
     inverse_dynamics = awaited(RobotQueries.inverse_dynamics)
