@@ -155,16 +155,15 @@ def _inputs(parts: Sequence[Query]) -> dict[str, Spec]:
     for part in parts:
         for name, spec in part.inputs.items():
             other, known = inputs.setdefault(name, (part, spec))
-            if (spec.kind, spec.shape, spec.scalar, spec.default) != (
-                known.kind,
-                known.shape,
-                known.scalar,
-                known.default,
-            ):
+            if _meaning(spec) != _meaning(known):
                 raise InvalidArgumentError(
                     f"{other.name} and {part.name} need different inputs {name}: call them separately", path="queries"
                 )
     return {name: spec for name, (_, spec) in inputs.items()}
+
+
+def _meaning(spec: Spec) -> tuple[Any, ...]:
+    return spec.kind, spec.shape, spec.scalar, spec.default
 
 
 def _bodies(parts: Sequence[Query]) -> Bodies:
@@ -182,18 +181,8 @@ def _bodies(parts: Sequence[Query]) -> Bodies:
     return "links"
 
 
-def own_leads(row: Query, leads: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Returns the leading axes of the result of each row of a list, those of its own inputs.
-
-    Args:
-        row: The row of the list.
-        leads: The leading axes of each input.
-    """
-    return {p.name: np.broadcast_shapes(*(leads[name] for name in p.inputs if name in leads)) for p in row.parts}
-
-
 def with_own_axes(row: Query, result: Mapping[str, Any], leads: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Returns the result of a list without the leading axes of inputs that a row does not have.
+    """Returns the result of a list without the leading axes of inputs that a query does not have.
 
     Args:
         row: The row of the list.
@@ -202,10 +191,10 @@ def with_own_axes(row: Query, result: Mapping[str, Any], leads: Mapping[str, tup
     """
     whole = np.broadcast_shapes(*leads.values())
     outputs = row.outputs_of(result)
-    for part, own in own_leads(row, leads).items():
+    for part in row.parts:
+        own = np.broadcast_shapes(*(leads[name] for name in part.inputs if name in leads))
         if own != whole:
-            first = (0,) * (len(whole) - len(own))
-            index = (*first, *(slice(k) for k in own), ...)
-            outputs |= {name: outputs[name][index] for name in row.outputs if name.startswith(f"{part}.")}
+            index = (*(0,) * (len(whole) - len(own)), *map(slice, own), ...)
+            outputs |= {key: outputs[key][index] for key in (f"{part.name}.{name}" for name in part.outputs)}
     answer: dict[str, Any] = row.result(outputs)
     return answer

@@ -26,6 +26,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "overlays": ("engine/overlay.py", "engine/overlaid.py", "model/parameters.py", "kernels/graph.py"),
     "rows": ("engine/rows.py", "engine/wrenches.py"),
     "outputs": ("api/outputs.py", "engine/buffers.py", "kernels/selecting.py"),
+    "lists": ("api/lists.py", "api/whole_body.py"),
     "ways": ("kernels/direct.py", "kernels/outside.py", "kernels/wrenches.py", "kernels/trig.py"),
     "parsing": ("parsing", "parsing/urdf", "parsing/mjcf", "parsing/sdf", "parsing/writing"),
     "messages": (
@@ -192,6 +193,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "kernels/trig.py": ("tests/kernels/test_hyperbolic.py",),
     "kernels/direct.py": ("tests/kernels/test_direct.py", "tests/kernels/test_wrenches.py"),
     "api/outputs.py": ("tests/engine/test_outputs.py",),
+    "api/lists.py": ("tests/engine/test_lists.py", "tests/service/answers/test_lists.py"),
+    "api/whole_body.py": ("tests/engine/test_lists.py",),
     "engine/buffers.py": ("tests/engine/test_outputs.py",),
     "kernels/selecting.py": ("tests/engine/test_outputs.py",),
     "kernels/outside.py": ("tests/kernels/test_direct.py", "tests/kernels/test_wrenches.py"),
