@@ -5,6 +5,8 @@ arguments     inputs and options: wrenches, payloads, overlays, contacts, kinds 
 laws          control laws as data
 results       results of queries with several outputs
 spec          the types of rows, inputs, outputs and options
+lists         lists of queries that one kernel answers
+whole_body    the constants of a whole-body problem
 description   the description of a robot that servers send
 inputs        checks of arguments against the table
 outputs       the arguments `out` and `workers`

@@ -103,26 +103,22 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
         options: All of the row's.
     """
     pushed, numbers = row.wrenches, answer_numbers(row, sizes, options)
-    shapes = [
-        lead_of(kind, value) if (kind := row.inputs[name].kind) in BY_NAME else value.shape[:-1]
-        for name, value in inputs.items()
-        if name not in (pushed, row.overlay)
-    ]
+    leads = leads_of(row, inputs)
     acting = inputs.get(pushed, ()) if pushed is not None else ()
     per_state = numbers
     if acting:
-        shapes += wrench_shapes(acting, 1)
         per_state = max(per_state, 6 * sizes["nl"])  # the wrenches on all links are another array
-    robots, laid = 1, row.overlay is not None and row.overlay in inputs
-    if laid:
-        shapes.append(overlay_lead(inputs[row.overlay or ""]))
-        robots = count(shapes[-1])
-    lead = leading(shapes)
+    laid = row.overlay is not None and row.overlay in inputs
+    robots = count(leads[row.overlay or ""]) if laid else 1
+    lead = leading(leads.values())
     states, n = count(lead), sizes["nl"]
     method = options[row.kernel_option] if row.kernel_option is not None else ""
-    # With mimic joints, queries with the inverse of M factor it.
-    exponent = 3 if method in row.inverts_mass_matrix and sizes["nr"] > sizes["nv"] else row.cost_exponent[method]
-    work = states * (n * BODY_S + (n**3 * CUBE_S if exponent > 1 else 0.0) + numbers * NUMBER_S)
+    work = states * numbers * NUMBER_S
+    for part, choice in row.choices(method) if row.parts else ((row, method),):
+        # With mimic joints, queries with the inverse of M factor it.
+        factored = choice in part.inverts_mass_matrix and sizes["nr"] > sizes["nv"]
+        exponent = 3 if factored else part.cost_exponent[choice]
+        work += states * (n * BODY_S + (n**3 * CUBE_S if exponent > 1 else 0.0))
     work += CALL_S + len(acting) * (WRENCH_S + states * WRENCH_STATE_S)
     rotated = row.axes_option is not None and options[row.axes_option] == "world"
     if rotated:
@@ -133,6 +129,22 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
     memory = COPIES * reply + _given_bytes(inputs.values()) + (8 * states * 24 * n if rotated or acting else 0)
     memory += robots * n * OVERLAY_BYTES if laid else 0
     return Cost(work, memory, reply, lead, wrenches=len(acting))
+
+
+def leads_of(row: Query, inputs: Mapping[str, Any]) -> dict[str, Lead]:
+    """Returns the leading axes of each input; names as in `names_of`."""
+    leads: dict[str, Lead] = {}
+    for name, value in inputs.items():
+        spec = row.inputs[name]
+        if value.__class__ is np.ndarray:
+            leads[name] = value.shape[:-1]
+        elif spec.kind in BY_NAME:
+            leads[name] = lead_of(spec.kind, value)
+        elif spec.kind == "wrenches":
+            leads[name] = leading(wrench_shapes([value] if isinstance(value, Wrench) else value or (), 1))
+        elif value is not None:
+            leads[name] = overlay_lead(value) if spec.kind == "overlay" else given_shape(value, len(spec.shape))
+    return leads
 
 
 def overlay_lead(overlay: Overlay | None) -> Lead:

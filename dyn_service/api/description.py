@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dyn_service.api.whole_body import WholeBodyConstants
+from dyn_service.api.whole_body import whole_body_constants as constants
+
 if TYPE_CHECKING:
+    from dyn_service.api.arguments import Contact
     from dyn_service.model.configuration import Configuration, Limits
 
 CONVENTIONS: Mapping[str, str] = {
@@ -204,3 +208,19 @@ class RobotProperties:
     def limits(self) -> Limits:
         """Limits of the movable joints: lower, upper (nq,), velocity, effort (nv,); infinite if absent."""
         return self._limits
+
+    def whole_body_constants(
+        self, contacts: Contact | Sequence[Contact] = (), *, undriven: Sequence[str] | None = None, facets: int = 4
+    ) -> WholeBodyConstants:
+        """Returns what a whole-body problem has besides `evaluate("whole_body_terms", ..)`; sends no request.
+
+        Args:
+            contacts: The contact points; `link`, `point`, `normal`, `friction` and `rigid` are used.
+            undriven: The joints without an actuator; None: the root joint, and others that have none by their type.
+            facets: Sides of the friction pyramid inside each friction cone, 3 to 64.
+
+        Raises:
+            NotFoundError: The robot has no link or movable joint of that name.
+            InvalidArgumentError: A contact or `facets` is invalid; `path` names it.
+        """
+        return constants(self, contacts, undriven, facets)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dyn_service.api.arrays import found
-from dyn_service.api.queries import QUERIES, Option, Query, Row
+from dyn_service.api.spec import QUERIES, Option, Query, Row
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.support.suggestions import did_you_mean
 

@@ -15,6 +15,7 @@ Gravity is an acceleration in world axes, m/s^2. The world frame is the frame of
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -110,6 +111,7 @@ from dyn_service.api.arguments import (
 )
 from dyn_service.api.description import RobotProperties
 from dyn_service.api.laws import ComputedTorqueLaw, Efforts, PDLaw, StateFeedbackLaw
+from dyn_service.api.lists import call_of
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.results import (
     Array,
@@ -244,6 +246,32 @@ class RobotQueries(RobotProperties, ABC):
     @abstractmethod
     def _compute(self, row: str, **arguments: Any) -> Any:
         """Answers a row of `COMPUTATIONS`."""
+
+    def evaluate(self, queries: str | Sequence[str], /, **given: Any) -> dict[str, Any]:
+        """Returns the results of several queries at one state or batch, by query: one kernel, one request.
+
+            terms = robot.evaluate(["mass_matrix", "bias_forces", "point_motion"], q=q, v=v, link="hand")
+            terms["mass_matrix"], terms["point_motion"].jacobian
+
+        The kernel computes what the queries have in common once, and is made when the list is first used; robots that
+        need loops (docs/adr/0043) use the kernels of the queries one after the other. Each result has the type and
+        shape of the plain call and equals it within rounding, in any order of the list.
+
+        Args:
+            queries: Names of queries of this class with inputs, each once, or the name of a list: "whole_body_terms"
+                is `mass_matrix`, `bias_forces` and `point_motion`.
+            **given: The inputs of all queries by name; an input that several have is given once. `passive` and, where
+                all queries that have an option for their method have the same one, that option; other options have
+                their defaults. A query ignores inputs that it does not have, such as `wrenches`.
+
+        Raises:
+            UnimplementedError: There is no such query.
+            InvalidArgumentError: The list or an argument is invalid, or two queries cannot be computed together.
+            ResourceExhaustedError: The robot has kernels of too many lists, or this one needs too many operations.
+        """
+        row, required, others = call_of(queries, given)
+        result = self._ask(row.name, required, others)
+        return result if row.parts else {row.name: result}
 
     @query(
         equation="Newton-Euler (7), (13), (18a); body frames: Newton/Euler recursion",

@@ -302,7 +302,7 @@ class Query(Row):
     inverts_mass_matrix: choices that need the inverse mass matrix. cost_exponent: by choice, the power of the number of
     bodies with which the cost of a state grows, in addition to writing the outputs; see `api.cost`. rejects_mimic:
     choices without an answer for robots with mimic joints. passive: by choice, the passive joint properties on which
-    the answer depends.
+    the answer depends. parts: the rows of a list, see `api.lists`; () for a row of the table.
     """
 
     kernels: Mapping[str, str]
@@ -312,6 +312,26 @@ class Query(Row):
     rejects_mimic: frozenset[str]
     cost_exponent: Mapping[str, CostExponent]
     passive: Mapping[str, frozenset[PassivePart]]
+    parts: tuple[Query, ...] = ()
+
+    def result(self, outputs: Mapping[str, Any]) -> Any:
+        """Returns the result of the method; of a list, the result of each row by its name."""
+        if not self.parts:
+            return super().result(outputs)
+        return {p.name: p.result({name: outputs[f"{p.name}.{name}"] for name in p.result_names}) for p in self.parts}
+
+    def outputs_of(self, result: Any) -> dict[str, Any]:
+        """Returns labels and outputs by name, from a result of the method."""
+        if not self.parts:
+            return {self.output: result} if self.output else {name: getattr(result, name) for name in self.result_names}
+        return {f"{p.name}.{name}": x for p in self.parts for name, x in p.outputs_of(result[p.name]).items()}
+
+    def choices(self, method: str) -> list[tuple[Query, str]]:
+        """Returns the rows of this list, each with its choice of kernel: the list's if it has that option."""
+        return [
+            (p, method if p.kernel_option and p.kernel_option in self.options else next(iter(p.kernels)))
+            for p in self.parts
+        ]
 
     @cached_property
     def kernel_option(self) -> str | None:
@@ -432,7 +452,30 @@ class Computation(Row):
         return inputs, options
 
 
-_QUERIES: dict[str, Query] = {}
+class _Table(dict[str, Query]):
+    """Rows by name. The names of lists of rows are found too, but not iterated: see `api.lists`."""
+
+    def __missing__(self, name: str) -> Query:
+        if name not in self:
+            raise KeyError(name)
+        row: Query = import_module("dyn_service.api.lists").listed(name)  # late, because it imports the table
+        return row
+
+    def __contains__(self, name: object) -> bool:
+        if super().__contains__(name) or not isinstance(name, str):
+            return isinstance(name, str)
+        return name in LISTS or ("+" in name and all(map(super().__contains__, name.split("+"))))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401  # `dict.get` does not call `__missing__`
+
+
+LISTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"whole_body_terms": ("mass_matrix", "bias_forces", "point_motion")}
+)
+"""Lists of rows with a name of their own. "whole_body_terms": M, h and the J and J-dot v of contact points."""
+
+_QUERIES: dict[str, Query] = _Table()
 QUERIES: Mapping[str, Query] = MappingProxyType(_QUERIES)
 """The rows computed by kernels, by name, in the order of declaration."""
 

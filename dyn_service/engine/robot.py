@@ -26,8 +26,10 @@ from numpy.typing import ArrayLike
 from dyn_service.api import preparation
 from dyn_service.api.arguments import mapped
 from dyn_service.api.arrays import broadcast, found, with_leading_axes
+from dyn_service.api.cost import leads_of
 from dyn_service.api.description import RobotDescription, Sizes
-from dyn_service.api.inputs import check_names, checked_option, checked_options, missing_input, row_of
+from dyn_service.api.inputs import check_names, checked_option, checked_options, missing_input
+from dyn_service.api.lists import call_of, row_of_list, with_own_axes
 from dyn_service.api.named import names_of, one_hot
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.queries import (
@@ -65,6 +67,9 @@ from dyn_service.parsing.xml_elements import ReadLimits
 from dyn_service.support.suggestions import did_you_mean
 
 _LOG = logging.getLogger(__name__)
+
+MAX_SIGNATURES = 1024
+"""Signatures kept for each robot: a client may ask for any list of queries."""
 
 
 class Shared(NamedTuple):
@@ -459,20 +464,60 @@ class Robot(RobotQueries):
         return made
 
     def evaluate(
-        self, query: str, inputs: Mapping[str, Any], options: Mapping[str, Any] | None = None
+        self,
+        queries: str | Sequence[str],
+        inputs: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        /,
+        **given: Any,
     ) -> dict[str, Any]:
-        """Returns the outputs of one row of the table, by name.
+        """Returns the results of several queries, by query: see `RobotQueries.evaluate`.
+
+        With `inputs` in a mapping, returns the outputs of one row of the table, by name, also those of a single output.
 
         Raises:
             UnimplementedError: There is no such query.
             InvalidArgumentError: An input or option is missing, unknown, or has the wrong shape, type or value; `path`
-                names it.
+                names it. The list of queries is invalid.
             NotFoundError: The robot has no link or joint of that name.
             FailedPreconditionError: Forward dynamics has no solution because a moving branch has no mass.
+            ResourceExhaustedError: See `RobotQueries.evaluate`.
         """
-        row = row_of(query)
-        check_names(row, inputs)
-        return self._evaluate(row, inputs, options or {})
+        if inputs is not None:
+            row = row_of_list(queries)
+            check_names(row, inputs)
+            return self._evaluate(row, inputs, options or {})
+        row, required, others = call_of(queries, given)
+        if row.parts and not self.nv:  # most outputs have no entries, and the others their own kernels
+            return self._separately(row, given)
+        result = self._ask(row.name, required, others)
+        if not row.parts:
+            return {row.name: result}
+        return self._with_own_axes(row, result, given) if result.__class__ is _Whole else result
+
+    def _with_own_axes(self, row: Query, result: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the result of a list in which the leading axes of each row are those of its own inputs."""
+        inputs = {
+            name: names_of(spec.kind, value, name) if (spec := row.inputs[name]).kind in BY_NAME else value
+            for name, value in given.items()
+            if name in row.inputs and value is not None
+        }
+        leads = leads_of(row, inputs)
+        gravity, overlay = row.first("gravity"), row.overlay
+        if overlay is not None:
+            leads[overlay] = np.broadcast_shapes(self._tree.lead, leads.get(overlay, ()))
+        if gravity is not None and gravity not in leads:
+            said = given.get(overlay or "")
+            leads[gravity] = np.shape(self._gravity if said is None or said.gravity is None else said.gravity)[:-1]
+        if 0 in np.broadcast_shapes(*leads.values()):  # an empty batch has no state to take the others' results from
+            return self._separately(row, given)
+        return with_own_axes(row, result, leads)
+
+    def _separately(self, row: Query, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the result of a list by the calls of its queries."""
+        some = [{name: x for name, x in given.items() if name in part.parameters} for part in row.parts]
+        calls = [call_of(part.name, of) for part, of in zip(row.parts, some, strict=True)]
+        return {part.name: self._ask(part.name, required, others) for part, required, others in calls}
 
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
         call = self.bound_calls.get(row)
@@ -496,11 +541,13 @@ class Robot(RobotQueries):
         inputs, options = row.arguments(given, others)
         if row.overlay is not None and inputs.get(row.overlay) is not None:
             view = self._view(row, inputs, checked_options(row, options))
-            self._calls_of(row)
-            return view._ask(
+            answer = view._ask(
                 row.name, given, tuple(inputs.get(name, options.get(name)) for name in row.optional_arguments)
             )
+            self._calls_of(row)
+            return answer
         answer = row.result(self._evaluate(row, inputs, options))
+        answer = _Whole(answer) if row.parts else answer
         self._bind(row, options | {name: inputs[name] for name in row.by_name if inputs.get(name) is not None})
         return answer
 
@@ -635,6 +682,8 @@ class Robot(RobotQueries):
         """
         if row.result_type is None and not world and selection is None:
             return None
+        if row.parts:
+            return _results(row, self._rows.labels(row))
         labels, pose = self._rows.labels(row), row.required.index(row.pose) if row.pose else -1
 
         def finish(answer: Any, given: tuple[Any, ...]) -> Any:
@@ -812,6 +861,8 @@ class Robot(RobotQueries):
         key = (row.name, method, variant)
         known = self._signatures.get(key)
         if known is None:
+            if len(self._signatures) >= MAX_SIGNATURES:
+                self._signatures.clear()
             known = self._signatures[key] = signature_of(row, method, self._sizes(links=row.links), variant)
         return known
 
@@ -903,3 +954,39 @@ class Robot(RobotQueries):
                 path=path,
             )
         return index
+
+
+class _Whole(dict[str, Any]):
+    """The result of a list, of which some query may have leading axes of other queries' inputs."""
+
+
+def _results(row: Query, labels: Mapping[str, Any]) -> Finish:
+    """Returns the conversion of the outputs of a kernel to the result of a list; see `Query.result`."""
+    parts, first = [], 0
+    for part in row.parts:
+        last = first + len(part.outputs)
+        own = {name: labels[f"{part.name}.{name}"] for name in part.labels}
+        parts.append((part.name, part.result_type, tuple(part.outputs), own, first, last))
+        first = last
+    core = len(next(iter(row.outputs.values())).shape)
+    places = [[row.required.index(name) for name in part.required] for part in row.parts]
+
+    def finish(answer: Any, given: tuple[Any, ...]) -> dict[str, Any]:
+        found = {
+            name: answer[k] if made is None else made(**own, **dict(zip(outputs, answer[k:end], strict=True)))
+            for name, made, outputs, own, k, end in parts
+        }
+        shape = answer[0].shape
+        if len(shape) == core:
+            return found  # of one state
+        lead = shape[: len(shape) - core]
+        for own in places:  # does each query have an input with all leading axes?
+            for k in own:
+                x = given[k]
+                if x.__class__ is np.ndarray and x.shape[:-1] == lead:
+                    break
+            else:
+                return _Whole(found)
+        return found
+
+    return finish

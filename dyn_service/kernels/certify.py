@@ -95,12 +95,12 @@ def certified(
     """
     if signature.parametric:
         return _parametric(links, signature, build, trace)
-    if signature.bodies != "chosen":
-        given = trace(frames.kernel_tree(links, signature.bodies), signature)
+    tree = frames.kernel_trees(links, signature, frames.welded(links))
+    if not signature.in_chosen_frames:
+        given = trace(tree, signature)
         kernel = build(given)
         return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links)), given
-    tree = frames.welded(links)
-    kernel = build(trace(frames.cheapest_frames(links), signature))
+    kernel = build(trace(frames.kernel_trees(links, signature, frames.cheapest_frames(links)), signature))
     given = trace(tree, signature)
     chosen = difference(kernel, given, links)
     if chosen.error <= 1.0:

@@ -28,12 +28,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal, localcontext
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dyn_service.api.spec import Bodies
 from dyn_service.dynamics.spatial import Mat, RigidTransform, constant
+from dyn_service.kernels.signature import Signature
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.composite import weld
 from dyn_service.model.description import Mimic
@@ -101,6 +102,21 @@ class KernelTree:
         )
         return KernelTree(fewer, self.rotation[:bodies], self.origin[:bodies])
 
+    def of(self, bodies: Bodies) -> KernelTree:
+        """Returns the tree of a kernel with these bodies: this one."""
+        return self
+
+
+class KernelTrees(NamedTuple):
+    """The trees of a kernel whose parts have different bodies. links: one body per link. chosen: of moving bodies."""
+
+    links: Tree
+    chosen: KernelTree
+
+    def of(self, bodies: Bodies) -> KernelTree:
+        """Returns the tree of a part with these bodies."""
+        return self.chosen if bodies == "chosen" else kernel_tree(self.links, bodies)
+
 
 def as_given(tree: Tree) -> KernelTree:
     """Returns the tree as given: link frames, no inertia transfers."""
@@ -112,6 +128,13 @@ def kernel_tree(links: Tree, bodies: Bodies) -> KernelTree:
     if bodies == "links":
         return as_given(links)
     return welded(links) if bodies == "moving" else cheapest_frames(links)
+
+
+def kernel_trees(links: Tree, signature: Signature, chosen: KernelTree) -> KernelTree | KernelTrees:
+    """Returns the tree, or trees, that a kernel is traced on. chosen: of the moving bodies, in the frames chosen."""
+    if len({part.bodies for part in signature.parts}) > 1:
+        return KernelTrees(links, chosen)
+    return chosen if signature.bodies == "chosen" else kernel_tree(links, signature.bodies)
 
 
 @lru_cache(maxsize=4)

@@ -12,6 +12,7 @@ several degrees of freedom have no springs.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.spatial import constant
 from dyn_service.dynamics.sweeps import PerBody
-from dyn_service.kernels.frames import KernelTree
+from dyn_service.kernels.frames import KernelTree, KernelTrees
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.model.parameters import COLUMNS, OF_BODY, OF_RATE, ROWS
 from dyn_service.model.passive import Passive
@@ -45,24 +46,30 @@ class Graph:
         return self.program.operations
 
 
-def trace(model: KernelTree, signature: Signature) -> Graph:
-    """Returns the graph of one kernel.
+def trace(model: KernelTree | KernelTrees, signature: Signature) -> Graph:
+    """Returns the graph of one kernel. The parts of a list are traced in one graph, where equal expressions are one.
 
     Args:
         model: The tree in the frames chosen for it: one body per link or per moving body, by `signature.bodies`.
         signature: The function to run, and the shapes of its operands.
     """
-    module, _, name = signature.function.partition(".")
-    function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
     with ex.graph():
         symbols = {operand.name: ex.sym(operand.name, operand.size) for operand in signature.inputs}
-        given = {operand.name: entered(model, operand, symbols[operand.name]) for operand in signature.inputs}
-        given |= {name: ex.zeros(0, 1) for name in signature.padded}
-        numbers = [given.pop(operand.name) for operand in signature.inputs if operand.kind == "overlay"]
-        answer = function(in_symbols(model.tree, *numbers) if numbers else model.tree, **given)
-        outputs = answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}
-        flat = [ex.densify(ex.vec(ex.matrix(outputs[operand.name]).T)) for operand in signature.outputs]
+        found = [x for part in signature.parts or (signature,) for x in _outputs(model.of(part.bodies), part, symbols)]
+        flat = [ex.densify(ex.vec(ex.matrix(x).T)) for x in found]
         return Graph(ex.Program.of(list(symbols.values()), flat), signature)
+
+
+def _outputs(model: KernelTree, signature: Signature, symbols: Mapping[str, Any]) -> list[Any]:
+    """Returns the outputs of a function, in order. symbols: the inputs by name."""
+    module, _, name = signature.function.partition(".")
+    function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
+    given = {operand.name: entered(model, operand, symbols[operand.name]) for operand in signature.inputs}
+    given |= {name: ex.zeros(0, 1) for name in signature.padded}
+    numbers = [given.pop(operand.name) for operand in signature.inputs if operand.kind == "overlay"]
+    answer = function(in_symbols(model.tree, *numbers) if numbers else model.tree, **given)
+    outputs = answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}
+    return [outputs[operand.name] for operand in signature.outputs]
 
 
 def entered(model: KernelTree, operand: Operand, symbol: Any) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -28,11 +29,38 @@ _FILE_FORMAT = "certificate or refusal, line break, code"
 """Format of a stored kernel's file; part of its key."""
 
 
+MAX_LISTS = 64
+"""Kernels of lists of queries of one robot: clients may ask for any list."""
+
+_SEPARATE = "kernels of its queries"
+
+
+@dataclass(frozen=True, eq=False)
+class Separate:
+    """The kernels of a list of queries, called one after the other like the kernel of the list."""
+
+    signature: Signature
+    kernels: tuple[Any, ...]
+
+    def __call__(self, *arrays: Any, out: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
+        """Returns the outputs of all kernels, with the leading axes of all inputs."""
+        given = dict(zip((each.name for each in self.signature.inputs), map(np.asarray, arrays), strict=True))
+        sizes = [given[each.name].shape[: given[each.name].ndim - len(each.shape)] for each in self.signature.inputs]
+        lead, found = np.broadcast_shapes(*sizes), list[Any]()
+        for part, kernel in zip(self.signature.parts, self.kernels, strict=True):
+            answer = kernel(*(given[each.name] for each in part.inputs))
+            found += answer if isinstance(answer, tuple) else (answer,)
+        into = out or tuple(np.empty(lead + each.shape) for each in self.signature.outputs)
+        for array, x in zip(into, found, strict=True):
+            array[...] = x
+        return into
+
+
 @dataclass(frozen=True, eq=False)
 class LibraryKernel:
-    """A kernel that can be called. loop: its compiled loop; None if it is interpreted."""
+    """A kernel that can be called. loop: its compiled loop; None if it is interpreted, or several kernels."""
 
-    kernel: np.ufunc
+    kernel: Any
     certificate: Certificate
     loop: Loop | None
 
@@ -50,6 +78,7 @@ class KernelLibrary:
     _blocks: dict[str, Block] = field(default_factory=dict)
     _refused: dict[str, str] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
+    _lists: set[str] = field(default_factory=set)
 
     def __contains__(self, signature: Signature) -> bool:
         return signature.name in self._made
@@ -65,7 +94,8 @@ class KernelLibrary:
         Raises:
             ResourceExhaustedError: The kernel needs too many operations; the refusal is stored like a kernel.
         """
-        return self._get(signature).kernel
+        kernel: np.ufunc = self._get(signature).kernel
+        return kernel
 
     def load(self, signature: Signature) -> bool:
         """Loads a kernel from disk if it is not in memory; returns whether it is available.
@@ -79,6 +109,7 @@ class KernelLibrary:
             made = self._load(signature)
             if made is None:
                 return False
+            self._admit(signature)
             self._made.setdefault(signature.name, made)
         return True
 
@@ -147,11 +178,32 @@ class KernelLibrary:
     def _get(self, signature: Signature) -> LibraryKernel:
         made = self._made.get(signature.name)
         if made is None:
+            self._admit(signature)
             lock = self._locks.setdefault(signature.name, threading.Lock())
             with compilation(f"{signature.name} of robot '{self.links.name}'"), lock:
                 made = self._made.get(signature.name) or self._load(signature) or self._make(signature)
                 made = self._made.setdefault(signature.name, made)
         return made
+
+    def _admit(self, signature: Signature) -> None:
+        """Counts the kernel of a list of queries.
+
+        Raises:
+            ResourceExhaustedError: There are `MAX_LISTS` others.
+        """
+        if signature.parts and signature.name not in self._lists:
+            if len(self._lists) >= MAX_LISTS:
+                raise ResourceExhaustedError(
+                    f"robot '{self.links.name}' has the kernels of {MAX_LISTS} lists of queries, which is the limit: "
+                    "call the queries of this list separately"
+                )
+            self._lists.add(signature.name)
+
+    def _separate(self, signature: Signature, made: Sequence[LibraryKernel]) -> LibraryKernel:
+        """Returns the kernels of the queries of a list as one; the certificate is the one with the largest error."""
+        worst = max((each.certificate for each in made), key=lambda each: each.error)
+        kernels = tuple(each.kernel for each in made)
+        return LibraryKernel(Separate(signature, kernels), replace(worst, kernel=signature.name), None)
 
     def _load(self, signature: Signature) -> LibraryKernel | None:
         refusal = self._refused.get(signature.name)
@@ -160,6 +212,9 @@ class KernelLibrary:
             head, _, code = kept.partition(b"\n")
             about = json.loads(head)
             refusal = about.get(_REFUSAL)
+            if about.get(_SEPARATE):
+                there = all(map(self.load, signature.parts))
+                return self._separate(signature, [self._made[p.name] for p in signature.parts]) if there else None
             if refusal is None:
                 loop = loop_of(signature, LoadedCode(code))
                 return LibraryKernel(make_gufunc(signature, loop), Certificate(**about), loop)
@@ -178,6 +233,9 @@ class KernelLibrary:
         from dyn_service.kernels.rolled import Rolled, roll
         from dyn_service.kernels.staged import Staged, inner_of, staged
 
+        if any(rolled_if_large(kernel_tree(self.links, of.bodies), inner_of(of) or of) for of in signature.parts):
+            self._save(signature, {_SEPARATE: True}, b"")
+            return self._separate(signature, [self._get(part) for part in signature.parts])
         model = kernel_tree(self.links, signature.bodies)
         built: list[tuple[bytes, Loop]] = []
 
@@ -200,7 +258,7 @@ class KernelLibrary:
 
         inner = inner_of(signature)
         try:
-            loops = rolled_if_large(model, inner or signature)
+            loops = None if signature.parts else rolled_if_large(model, inner or signature)
             kernel, certificate, _ = certified(self.links, signature, build, traced)
         except ResourceExhaustedError as refusal:
             self._refused[signature.name] = str(refusal)
@@ -219,7 +277,7 @@ class KernelLibrary:
         return store.key(
             self.links.fingerprint,
             repr(signature),
-            provenance(f"dynamics.{signature.function.partition('.')[0]}", *COMPILER),
+            provenance(*(f"dynamics.{name.partition('.')[0]}" for name in signature.function.split("+")), *COMPILER),
             _FILE_FORMAT,
             machine.triple,
             machine.cpu,

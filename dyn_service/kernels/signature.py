@@ -37,7 +37,8 @@ class Signature:
 
     function: `module.function` under `dynamics/`. bodies: the bodies of its tree. padded: inputs without entries (`q`
     of a robot without movable joints), which NumPy does not accept, with the number of their core axes; they are padded
-    to one entry that is ignored. inverts_mass_matrix: whether it solves with the mass matrix.
+    to one entry that is ignored. inverts_mass_matrix: whether it solves with the mass matrix. parts: of a list of
+    queries, the signatures of their kernels; their outputs, in order, are the list's.
     """
 
     name: str
@@ -47,6 +48,12 @@ class Signature:
     outputs: tuple[Operand, ...]
     padded: Mapping[str, int]
     inverts_mass_matrix: bool = False
+    parts: tuple[Signature, ...] = ()
+
+    @property
+    def in_chosen_frames(self) -> bool:
+        """Whether the frames of a tree are chosen for it, or for one of its parts."""
+        return any(of.bodies == "chosen" for of in self.parts or (self,))
 
     @property
     def parametric(self) -> bool:
@@ -59,7 +66,7 @@ class Signature:
         inputs = tuple(operand for operand in self.inputs if operand.kind != "overlay")
         names = {operand.name for operand in inputs}
         padded = {name: axes for name, axes in self.padded.items() if name in names}
-        return replace(self, inputs=inputs, padded=padded)
+        return replace(self, inputs=inputs, padded=padded, parts=tuple(part.of_numbers for part in self.parts))
 
     @property
     def pose(self) -> Operand | None:
@@ -94,16 +101,29 @@ def signature_of(query: Query, method: str, sizes: Dimensions, variant: Variant 
             inputs.append(Operand(name, spec.dims(sizes), spec.kind, spec.scalar, spec.shape))
     outputs = tuple(Operand(name, spec.dims(sizes), spec.kind, dims=spec.shape) for name, spec in query.outputs.items())
     bodies: Bodies = "moving" if variant.overlay and query.bodies == "chosen" else query.bodies
-    name = "-".join(part for part in (query.name, method, *variant.names) if part)
     return Signature(
-        name,
+        "-".join(part for part in (query.name, method, *variant.names) if part),
         query.kernels[method],
         bodies,
         inputs=tuple(operand if operand.size else replace(operand, shape=(1,)) for operand in inputs),
         outputs=outputs,
         padded={operand.name: len(operand.shape) for operand in inputs if not operand.size},
         inverts_mass_matrix=method in query.inverts_mass_matrix,
+        parts=tuple(_part(query, part, choice, sizes, variant) for part, choice in query.choices(method)),
     )
+
+
+def _part(whole: Query, query: Query, method: str, sizes: Dimensions, variant: Variant) -> Signature:
+    """Returns the signature of the kernel of a query in a list.
+
+    Wrenches act on the bodies of one tree, which also has the numbers of an overlay: the list's.
+    """
+    own = Variant(variant.wrenches and query.wrenches is not None, variant.overlay and query.overlay is not None)
+    found = signature_of(query, method, sizes, own)
+    bodies: Bodies = "moving" if variant.overlay and whole.bodies == "chosen" else whole.bodies
+    if (variant.overlay or (variant.wrenches and whole.links)) and found.bodies != bodies:
+        return replace(found, name=f"{found.name}-{bodies}", bodies=bodies)
+    return found
 
 
 def parameters(overlay: str, sizes: Dimensions) -> list[Operand]:

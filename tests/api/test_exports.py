@@ -18,7 +18,6 @@ HERE = {
     "bodies",
     "certificates",
     "asked",
-    "evaluate",
     "from_file",
     "from_text",
     "from_urdf",

@@ -1,10 +1,11 @@
 """The methods of `api/queries.py` for asyncio: the same functions, whose `_ask` and `_compute` are coroutines here."""
 
-from abc import ABC
-from collections.abc import Callable, Coroutine
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from dyn_service.api.description import RobotProperties
+from dyn_service.api.lists import call_of
 from dyn_service.api.queries import GaitQueries, RobotQueries
 
 P = ParamSpec("P")
@@ -18,6 +19,16 @@ def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 
 class AsyncRobotQueries(RobotProperties, ABC):
     """As `RobotQueries`, each method to be awaited."""
+
+    @abstractmethod
+    async def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
+        """Answers a row of `QUERIES`, as `RobotQueries._ask`."""
+
+    async def evaluate(self, queries: str | Sequence[str], /, **given: Any) -> dict[str, Any]:
+        """Returns the results of several queries, by query; see `RobotQueries.evaluate`."""
+        row, required, others = call_of(queries, given)
+        result = await self._ask(row.name, required, others)
+        return result if row.parts else {row.name: result}
 
     inverse_dynamics = awaited(RobotQueries.inverse_dynamics)
     forward_dynamics = awaited(RobotQueries.forward_dynamics)

@@ -204,6 +204,23 @@ def read_outputs(head: ReplyHead, row: Row, request: Ask, robot: RemoteRobotProp
         InternalError: An output is not an array, has a shape that does not match the request, or is not finite.
     """
     given = read_arrays(head)
+    if isinstance(row, Query) and row.parts:
+        return Outputs(
+            (f"{part.name}.{name}", value)
+            for part in row.parts
+            for name, value in _checked(_of_part(given, part), part, request, robot).items()
+        )
+    return _checked(given, row, request, robot)
+
+
+def _of_part(given: Mapping[str, Any], part: Query) -> dict[str, Any]:
+    """Returns the outputs of one query of a list by their own names."""
+    names = {name: f"{part.name}.{name}" for name in part.result_names}
+    return {name: given[key] for name, key in names.items() if key in given}
+
+
+def _checked(given: Mapping[str, Any], row: Row, request: Ask, robot: RemoteRobotProperties | None) -> Outputs:
+    """Returns the outputs of a row, checked; see `read_outputs`."""
     inputs, options = ({} if part is UNSET else part for part in (request.inputs, request.options))
     sizes: dict[str, int] = {} if robot is None else dict(robot.dimensions)
     declared: dict[str, Spec] = dict(row.outputs)

@@ -289,7 +289,7 @@ def test_who_is_unused_expires(robot: Robot, caplog: pytest.LogCaptureFixture) -
         clock.s += 9.0
         service.expire(clock())
         assert ask(service, asked)["ok"]
-    plan = service.registry.plans["other", "gravity_forces"]
+    plan = service.registry.served["other"].plans["gravity_forces"]
     assert plan.fast_path is not None
     clock.s += 9.0
     plan.fast_path.used_ns = clock()  # as the fast path does
@@ -405,7 +405,7 @@ def test_the_short_way_is_a_use(robot: Robot) -> None:
     with_arrays = {"dtype": "<f8", "shape": [robot.nv], "data": np.zeros(robot.nv).tobytes()}
     asked = msgpack.packb(request("gravity_forces", "other", inputs={"q": with_arrays}))
     assert ask(service, asked)["ok"]
-    plan = service.registry.plans["other", "gravity_forces"]
+    plan = service.registry.served["other"].plans["gravity_forces"]
     before = perf_counter_ns()
     assert service.answer_single_state(asked, perf_counter_ns()) is not None
     assert plan.used_ns >= before

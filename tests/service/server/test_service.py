@@ -275,7 +275,7 @@ def test_few_overlays_are_kept_for_the_fast_path(pendulum: Robot) -> None:
     for overlay in (links, several, {"joints": joint}):
         for _ in range(2 * FREQUENT + 2):
             assert service.answer_single_state(with_overlay(overlay), perf_counter_ns()) is None
-    fast = service.registry.plans["pendulum", "inverse_dynamics"].fast_path
+    fast = service.registry.served["pendulum"].plans["inverse_dynamics"].fast_path
     assert fast is not None
     for k in range(2 * MAX_OVERLAYS):
         light = {"payloads": [{"link": "pendulum", "mass": 1.0 + k}]}
@@ -292,7 +292,7 @@ def test_few_encodings_of_options_are_kept(pendulum: Robot) -> None:
         message = request("constraint_forces", inputs=inputs, options={"joints": pendulum.joint_names * k})
         payload, now = msgpack.packb(message), perf_counter_ns()
         expected = msgpack.unpackb(service.handle(payload, now))["outputs"]
-        fast = service.registry.plans["pendulum", "constraint_forces"].fast_path
+        fast = service.registry.served["pendulum"].plans["constraint_forces"].fast_path
         assert fast is not None
         for _ in range(2):
             reply = service.answer_single_state(payload, now)

@@ -68,6 +68,10 @@ class Traffic:
     defects: int = 0
 
 
+_LISTS = "evaluate"
+"""The name under which all lists of queries are counted; theirs contain `+`."""
+
+
 class Metrics:
     """Counters shared by the threads of a server."""
 
@@ -90,19 +94,19 @@ class Metrics:
     def answered(self, query: str, duration_ns: int) -> None:
         """Counts a reply and the time from receipt to reply."""
         with self._lock:
-            self._answered.setdefault(query, Durations()).add(duration_ns)
+            self._answered.setdefault(query if "+" not in query else _LISTS, Durations()).add(duration_ns)
 
     def fast_path(self, query: str) -> Durations:
         """Returns the histogram that the thread of the sockets, and no other, updates without a lock."""
         with self._lock:
-            return self._fast.setdefault(query, Durations())
+            return self._fast.setdefault(query if "+" not in query else _LISTS, Durations())
 
     def refused(self, query: str | None, code: str) -> None:
         """Counts an error reply. `query` must be a known name or None, so that the number of counters is bounded."""
         with self._lock:
             self._errors[code] += 1
             if query is not None:
-                self._refused[query] += 1
+                self._refused[query if "+" not in query else _LISTS] += 1
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all counters, as in the reply of the query `stats`."""

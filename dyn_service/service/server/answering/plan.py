@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -96,11 +96,12 @@ class FastPath:
         self._links, self._options = links, tuple(row.options)
         self._added = [(len(vectors) + k, name) for k, name in enumerate(added)]
         self._spread = _spreader({name: row.inputs[name].dims(sizes)[0] for name in numbers})
-        self._ask = getattr(robot, row.name)  # not `evaluate`, because the method has bound calls
+        ask = getattr(robot, row.name, None)
+        self._ask: Callable[..., Any] = ask or _asking(robot, row.name, vectors)
         self._at = robot.configuration
         positions = () if self._at.flat else row.of_kind("position")
         self._positions = tuple((vectors.index(name), name, f"inputs.{name}") for name in positions)
-        self._output, self._outputs = row.output, row.result_names
+        self._output, self._outputs_of = row.output, row.outputs_of
         self._choices: dict[tuple[bytes, bool, bool], dict[str, Any]] = {}
         self._pushes: dict[bytes, list[Wrench]] = {}
         self._overlays: dict[bytes, Overlay | int] = {}
@@ -216,7 +217,7 @@ class FastPath:
         if order is None and self._output is not None:
             data = result.tobytes()
             return None if may_be_infinite(data) else {self._output: WireArray("<f8", result.shape, data)}
-        outputs = {self._output: result} if self._output else {name: getattr(result, name) for name in self._outputs}
+        outputs = self._outputs_of(result)
         if order is not None:
             outputs = order.outward(self._row, outputs)
         for name, value in outputs.items():
@@ -295,7 +296,7 @@ def _inputs_decoder(
     return _decoder("Inputs", fields, called)
 
 
-@cache
+@lru_cache(maxsize=MAX_DECODERS)
 def _options_decoder(query: str) -> Callable[[bytes | Raw], Any]:
     """Returns the decoder of a query's options."""
     return _decoder("Options", [(x.name, _option(x), UNSET) for x in QUERIES[query].options.values()], {})
@@ -378,13 +379,22 @@ SLOW_BYTES = 16 << 10  # longer requests or answers are not handled by the serve
 SLOW_WORK_S = 2.5e-4  # nor those with more predicted CPU time: batches, many wrenches, large answers in world axes
 
 
+def _asking(robot: Robot, queries: str, names: list[str]) -> Callable[..., Any]:
+    """Returns the method of a list of queries. names: its positional arguments."""
+
+    def ask(*given: Array, **others: Any) -> Any:
+        return robot.evaluate(queries, **dict(zip(names, given, strict=True)), **others)
+
+    return ask
+
+
 class Plan:
     """One query on one robot: reads inputs, predicts the cost, calls the robot."""
 
     def __init__(self, row: Query, robot: Robot, sizes: Sizes, durations: Durations, orders: Orders) -> None:
         self._row = row
         self._robot = robot
-        self._ask = getattr(robot, row.name)  # not `evaluate`, because the method has bound calls
+        self._ask: Callable[..., Any] = getattr(robot, row.name, None) or _asking(robot, row.name, [])
         self._sizes = sizes
         self._numbers = {name: spec.dims(sizes)[0] for name, spec in row.inputs.items() if spec.scalar}
         small = sizes["nv"] > 0 and len(row.inputs) > 0 and 8 * answer_numbers(row, sizes) <= SLOW_BYTES
@@ -417,7 +427,7 @@ class Plan:
         }
         result = self._ask(**{**inputs, **vectors}, **options)
         row = self._row
-        outputs = {row.output: result} if row.output else {name: getattr(result, name) for name in row.result_names}
+        outputs = row.outputs_of(result)
         if order is not None:
             outputs = order.outward(row, outputs)
         for name, value in outputs.items():

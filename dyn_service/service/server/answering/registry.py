@@ -17,7 +17,7 @@ from msgspec import UNSET
 from dyn_service import __version__
 from dyn_service.api.cost import overlay_lead
 from dyn_service.api.inputs import unknown_name
-from dyn_service.api.queries import QUERIES
+from dyn_service.api.queries import QUERIES, Query
 from dyn_service.errors import (
     DynError,
     FailedPreconditionError,
@@ -46,6 +46,37 @@ if TYPE_CHECKING:
 _REMEMBERED = 1000  # number of expired robots remembered, for the error message of requests for them
 
 
+MAX_LISTS = 64
+"""Plans of lists of queries kept for each robot."""
+
+
+class Plans(dict[str, Plan]):
+    """The plans of a robot by query. Those of lists of queries are made when they are needed; the last ones are kept.
+
+    Args:
+        make: Makes the plan of a row.
+    """
+
+    def __init__(self, make: Callable[[Query], Plan]) -> None:
+        super().__init__({name: make(row) for name, row in QUERIES.items()})
+        self._make = make
+        self._lists: dict[str, Plan] = {}
+
+    def __missing__(self, query: str) -> Plan:
+        row = QUERIES[query]
+        plan = self._lists.get(row.name)
+        if plan is None:
+            if len(self._lists) >= MAX_LISTS:
+                self._lists.pop(next(iter(self._lists.copy())), None)
+            plan = self._lists[row.name] = self._make(row)
+        return plan
+
+    @property
+    def used_ns(self) -> int:
+        """When the fast path of any of them last answered."""
+        return max(plan.used_ns for plan in (*self.values(), *self._lists.copy().values()))
+
+
 class Served:
     """A robot and its plans by query. expires_s: unused for this long, it is unloaded; None: never. used_ns: when it
     was last used, except by fast paths.
@@ -55,9 +86,7 @@ class Served:
         self.robot = robot
         self.expires_s, self.used_ns = expires_s, used_ns
         self.orders = Orders(robot.configuration, robot.tree.rate_joints)
-        self.plans = {
-            name: Plan(row, robot, robot.sizes, metrics.fast_path(name), self.orders) for name, row in QUERIES.items()
-        }
+        self.plans = Plans(lambda row: Plan(row, robot, robot.sizes, metrics.fast_path(row.name), self.orders))
 
     @cached_property
     def pickled(self) -> bytes:
@@ -81,7 +110,7 @@ class Served:
         """When it expires if it is not used again."""
         if self.expires_s is None:
             return math.inf
-        return max(self.used_ns, *(plan.used_ns for plan in self.plans.values())) + self.expires_s * 1e9
+        return max(self.used_ns, self.plans.used_ns) + self.expires_s * 1e9
 
     def refresh(self) -> None:
         """Enables fast paths for kernels compiled meanwhile."""
@@ -90,9 +119,9 @@ class Served:
 
 
 class Registry:
-    """The served robots. Threads may read while it changes: each change replaces the dictionaries.
+    """The served robots. Threads may read while it changes: each change replaces the dictionary.
 
-    served: robots by name, at most `limit`. plans: by name and query. added: called with each robot added, new or not.
+    served: robots by name, at most `limit`. added: called with each robot added, new or not.
     clock: ns, for the times of use.
     """
 
@@ -106,7 +135,6 @@ class Registry:
         self._next_look_ns = 0.0
         self.added: Callable[[Served], None] = lambda served: None
         self.served: dict[str, Served] = {}
-        self.plans: dict[tuple[str, str], Plan] = {}
         self._limit = limit
         self._metrics = metrics
         self._change = threading.Lock()
@@ -205,7 +233,6 @@ class Registry:
     def _replace(self, served: dict[str, Served]) -> None:
         self.served = served
         self._expiring = [each for each in served.values() if each.expires_s is not None]
-        self.plans = {(name, query): plan for name, robot in served.items() for query, plan in robot.plans.items()}
 
 
 CERTIFIED = ("inverse_dynamics", "forward_dynamics")

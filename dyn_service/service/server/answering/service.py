@@ -216,7 +216,7 @@ class Service:
         """
         try:
             request = decode_fast_request(payload)
-            plan = self.registry.plans[request.robot, request.query]
+            plan = self.registry.served[request.robot].plans[request.query]
             fast = plan.fast_path
             if fast is None or request.model not in plan.models:
                 return None
@@ -302,12 +302,16 @@ class Service:
             if query in ADMINISTRATION:
                 self.administrator.check(request, caller)
             return Job(request, None, received_ns, excused_ns, slow=slow, caller=caller)
-        if query not in QUERIES:
+        try:
+            row = QUERIES[query]
+        except KeyError:
             known = ", ".join((*QUERIES, *COMPUTATIONS, *ADMINISTRATION))
             near = did_you_mean(query, (*QUERIES, *COMPUTATIONS, *ADMINISTRATION))
-            raise UnimplementedError(f"there is no query '{query}'; the queries are {known}{near}", path="query")
-        row, served = QUERIES[query], self.registry.get(request.robot, request.model)
-        plan = served.plans[query]
+            raise UnimplementedError(
+                f"there is no query '{query}'; the queries are {known}{near}", path="query"
+            ) from None
+        served = self.registry.get(request.robot, request.model)
+        plan = served.plans[row.name]
         inputs, order = read_inputs(row, request.inputs or {}, served.orders, served.robot)
         given = dict(request.options or {})
         verify = given.pop("verify", None) or False

@@ -1,0 +1,101 @@
+"""The constants of a whole-body problem: everything but the terms of a state, see `spec.LISTS`.
+
+    M a + h = S^T tau + sum_k J_k^T f_k,    C_k f_k <= 0,    tau within the limits
+
+M, h, J_k and the J-dot v of each contact point are `evaluate("whole_body_terms", q=q, v=v, link=at.links,
+point=at.points)`, with J_k the last three rows of `point_motion.jacobian[k]`. S, C_k and the limits are here; they need
+no kernel and no request. C_k is a pyramid inside the cone |f_t| <= mu f_n: n directions d_i across the normal, and
+
+    (d_i - mu cos(pi / n) normal) . f <= 0,    -normal . f <= 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dyn_service.api.arguments import DEFAULT_FRICTION, Contact
+from dyn_service.api.arrays import found, vectors
+from dyn_service.api.results import Array
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.support.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from dyn_service.api.description import RobotProperties
+
+
+@dataclass(frozen=True, eq=False)
+class WholeBodyConstants:
+    """S, C and limits of a whole-body problem.
+
+    links, points: link and point (nc, 3) m of each contact, the inputs `link` and `point` of `evaluate`. selection: S,
+    (nd, nv), the rows of the identity at the driven entries of v. lower, upper: (nq,) rad | m. velocity: (nv,). effort:
+    (nd,), of the driven joints. cones: C, (nc, facets + 1, 3) 1, world axes; zero for rigid contacts, which have none.
+    """
+
+    links: tuple[str, ...]
+    points: Array
+    selection: Array
+    lower: Array
+    upper: Array
+    velocity: Array
+    effort: Array
+    cones: Array
+
+
+def whole_body_constants(
+    robot: RobotProperties, contacts: Contact | Sequence[Contact], undriven: Sequence[str] | None, facets: int
+) -> WholeBodyConstants:
+    """Returns the constants; see `RobotProperties.whole_body_constants`."""
+    if isinstance(facets, bool) or not isinstance(facets, int) or not 3 <= facets <= 64:
+        raise InvalidArgumentError(f"facets must be a whole number from 3 to 64, found {facets!r}", path="facets")
+    at, limits = robot.configuration, robot.limits
+    known = [name for name, joint in zip(at.names, at.joints, strict=True) if not joint.driven]
+    for k, name in enumerate(undriven or ()):
+        _check("movable joint", name, at.names, f"undriven[{k}]")
+    still = known if undriven is None else undriven
+    driven = [k for k, name in enumerate(at.velocity_joints) if name not in still]
+    listed = [contacts] if isinstance(contacts, Contact) else list(contacts)
+    cones = [_cone(robot, contact, f"contacts[{k}]", facets) for k, contact in enumerate(listed)]
+    return WholeBodyConstants(
+        tuple(contact.link for contact in listed),
+        np.array([contact.point for contact in listed], dtype=np.float64).reshape(-1, 3),
+        np.eye(at.nv)[driven],
+        limits.lower,
+        limits.upper,
+        limits.velocity,
+        limits.effort[driven],
+        np.array(cones).reshape(-1, facets + 1, 3),
+    )
+
+
+def _check(what: str, name: Any, known: Sequence[str], path: str) -> None:
+    if name not in known:
+        near = did_you_mean(name, known)
+        raise NotFoundError(f"the robot has no {what} '{name}'; they are {', '.join(known)}{near}", path=path)
+
+
+def _cone(robot: RobotProperties, contact: Any, path: str, facets: int) -> Array:
+    """Returns the rows C of one contact."""
+    if not isinstance(contact, Contact):
+        raise InvalidArgumentError(f"{path} must be a Contact, found {found(contact)}", path=path)
+    _check("link", contact.link, robot.link_names, f"{path}.link")
+    point, normal = (vectors(f"{path}.{part}", getattr(contact, part), 3) for part in ("point", "normal"))
+    friction = DEFAULT_FRICTION if contact.friction is None else contact.friction
+    size = float(np.linalg.norm(normal))
+    if point.shape != (3,) or normal.shape != (3,) or not (np.isfinite(point).all() and 0.0 < size < np.inf):
+        raise InvalidArgumentError(
+            f"{path}: point and normal must be three finite numbers each, the normal not zero", path=path
+        )
+    if not isinstance(friction, int | float) or not 0.0 <= friction < np.inf:
+        raise InvalidArgumentError(f"{path}.friction must be at least 0, found {friction!r}", path=f"{path}.friction")
+    if contact.rigid:
+        return np.zeros((facets + 1, 3))
+    normal = normal / size
+    across = np.linalg.svd(normal[None, :])[2][1:]
+    angles = 2.0 * np.pi / facets * np.arange(facets)
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1) @ across
+    return np.vstack([directions - friction * np.cos(np.pi / facets) * normal, -normal])

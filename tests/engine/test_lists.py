@@ -1,0 +1,219 @@
+"""Lists of queries: one kernel, whose results are those of the separate calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import Contact, DynError, InvalidArgumentError, NotFoundError, Overlay, Payload, Robot
+from dyn_service.api.queries import QUERIES
+from dyn_service.errors import ResourceExhaustedError, UnimplementedError
+from dyn_service.kernels import budget, frames, library
+from dyn_service.kernels.graph import trace
+from tests.conftest import URDF
+from tests.overlays import State, apart
+from tests.passive import small
+from tests.phrases import naming
+
+ROUNDING = 1e-13
+"""Of the largest entry of an output: the compiler may add the terms of a sum in another order in a larger kernel."""
+
+DYNAMICS = ["inverse_dynamics", "mass_matrix", "forward_dynamics"]
+
+
+@pytest.fixture(scope="module")
+def cart() -> Robot:
+    return small()
+
+
+def compare(robot: Any, names: list[str] | str, given: dict[str, Any]) -> None:
+    """Compares the results of a list with those of the separate calls, by type, shape, labels and value."""
+    row = QUERIES[names if isinstance(names, str) else "+".join(names)]
+    together = robot.evaluate(names, **given)
+    assert list(together) == [part.name for part in row.parts]
+    for part in row.parts:
+        alone = getattr(robot, part.name)(**{n: x for n, x in given.items() if n in part.parameters})
+        assert type(together[part.name]) is type(alone)
+        found, expected = part.outputs_of(together[part.name]), part.outputs_of(alone)
+        for name in part.outputs:
+            assert apart(found[name], expected[name]) < ROUNDING, (part.name, name)
+        assert all(found[name] == expected[name] for name in part.labels)
+
+
+def inputs(robot: Robot, names: list[str] | str, **others: Any) -> dict[str, Any]:
+    row = QUERIES[names if isinstance(names, str) else "+".join(names)]
+    return {n: x for n, x in {**State(robot, 3).inputs(row), **others}.items() if n in row.inputs}
+
+
+@pytest.mark.parametrize("file", ["panda.urdf", "scara.urdf", None])
+def test_results_are_those_of_separate_calls(file: str | None) -> None:
+    """Mimic joints and friction; a floating base; every passive property."""
+    robot = small() if file is None else Robot.from_urdf(URDF / file, root="floating" if "scara" in file else "fixed")
+    given = {name: x for name, x in inputs(robot, DYNAMICS).items() if name != "wrenches"}
+    compare(robot, DYNAMICS, given)
+    compare(robot, DYNAMICS, {**given, "passive": False, "gravity": (1.0, 2.0, 3.0)})
+    made = set(robot.certificates)
+    again = robot.evaluate(DYNAMICS[::-1], **given)
+    assert set(robot.certificates) == made
+    np.testing.assert_array_equal(again["mass_matrix"], robot.evaluate(DYNAMICS, **given)["mass_matrix"])
+
+
+LISTS = [
+    ["inverse_dynamics", "mass_matrix", "operational_space"],
+    ["link_poses", "coriolis_matrix", "jacobians", "bias_accelerations", "energy"],
+    ["branch_inertias", "bias_forces"],
+    ["constraint_forces", "imu", "step"],
+    "whole_body_terms",
+]
+
+
+@pytest.mark.parametrize("names", LISTS, ids=str)
+def test_every_kind_of_argument(cart: Robot, names: list[str] | str) -> None:
+    given = inputs(cart, names)
+    row = QUERIES[names if isinstance(names, str) else "+".join(names)]
+    for _ in range(2):  # evaluated, then bound
+        compare(cart, names, given)
+    batch = {n: np.broadcast_to(x, (5, 1, *np.shape(x))) if n in ("v", "tau", "a") else x for n, x in given.items()}
+    compare(cart, names, batch)
+    if "link" in given:
+        compare(cart, names, {**batch, "link": [given["link"]] * 3})
+    overlay = Overlay(payloads=Payload(cart.link_names[-1], mass=np.array([1.0, 2.0])), gravity=(0.0, 0.0, -1.6))
+    if all(part.overlay is not None for part in row.parts):
+        compare(cart, names, {**{n: x for n, x in given.items() if n != "wrenches"}, "overlay": overlay})
+        compare(cart.overlaid(overlay), names, batch)
+
+
+def test_an_empty_batch_leaves_out_only_its_own_axes(cart: Robot) -> None:
+    given = inputs(cart, ["mass_matrix", "bias_forces"], v=np.zeros((0, cart.nv)))
+    found = cart.evaluate(["mass_matrix", "bias_forces"], **given)
+    assert found["mass_matrix"].shape == (cart.nv, cart.nv)
+    assert found["bias_forces"].shape == (0, cart.nv)
+
+
+def test_a_robot_without_joints() -> None:
+    robot = Robot.from_text('<robot name="stone"><link name="stone"/></robot>')
+    found = robot.evaluate(["mass_matrix", "link_poses"], q=[])
+    assert found["mass_matrix"].shape == (0, 0)
+    np.testing.assert_array_equal(found["link_poses"].rotation, np.eye(3)[None])
+
+
+def test_methods_are_chosen_where_queries_agree(cart: Robot) -> None:
+    names = ["velocity_from_momentum", "hamiltonian_flow", "mass_matrix"]
+    compare(cart, names, {**inputs(cart, names), "method": "mass_matrix"})
+    assert "method" not in QUERIES["forward_dynamics+step"].options
+
+
+def test_a_list_of_one_is_the_plain_call(cart: Robot) -> None:
+    q = np.zeros(cart.nq)
+    found = cart.evaluate(["mass_matrix"], q=q)
+    np.testing.assert_array_equal(found["mass_matrix"], cart.mass_matrix(q))
+    assert list(cart.evaluate("mass_matrix", q=q)) == ["mass_matrix"]
+
+
+def operations(robot: Robot, name: str, method: str = "") -> int:
+    row = QUERIES[name]
+    signature = robot.signature(row, method if method in row.kernels else next(iter(row.kernels)))
+    return trace(frames.kernel_trees(robot.tree, signature, frames.cheapest_frames(robot.tree)), signature).operations
+
+
+def test_common_work_is_done_once(panda: Robot) -> None:
+    for method, share in (("articulated", 0.9), ("mass_matrix", 0.7)):  # 3038 of 3452, 2439 of 3687
+        whole, *parts = (operations(panda, name, method) for name in ("+".join(DYNAMICS), *DYNAMICS))
+        assert whole < share * sum(parts)
+    for name in ("bias_forces+gravity_forces", "link_poses+jacobians", "mass_matrix+bias_forces+point_motion"):
+        assert operations(panda, name) < sum(operations(panda, part) for part in name.split("+"))
+
+
+BAD = [
+    ([], "a list of names"),
+    (3, "a list of names"),
+    (["mass_matrix", 3], "a list of names"),
+    (["mass_matrix", "dance"], "no query 'dance'"),
+    (["mass_matrix", "bias_forces", "mass_matrix"], "mass_matrix twice"),
+    (["mass_matrix", "simulate"], "simulate is a computation"),
+    (["mass_matrix", "topology"], "topology has no inputs"),
+    (["mass_matrix", "whole_body_terms"], "whole_body_terms is a list"),
+    (["branch_inertias", "link_poses"], "call them separately"),
+]
+
+
+@pytest.mark.parametrize(("names", "text"), BAD, ids=[text for _, text in BAD])
+def test_wrong_lists(cart: Robot, names: Any, text: str) -> None:
+    with pytest.raises(DynError, match=naming(text)) as error:
+        cart.evaluate(names, q=np.zeros(cart.nq))
+    assert isinstance(error.value, UnimplementedError | InvalidArgumentError)
+    assert error.value.path in ("queries", "query")
+
+
+def test_wrong_arguments(cart: Robot) -> None:
+    q = np.zeros(cart.nq)
+    for given, path in (
+        ({"q": q}, "inputs.v"),
+        ({"q": q, "v": q, "tau": q}, "inputs.tau"),
+        ({"q": 1, "v": q}, "inputs.q"),
+    ):
+        with pytest.raises(InvalidArgumentError) as error:
+            cart.evaluate(["mass_matrix", "bias_forces"], **given)
+        assert error.value.path == path
+    with pytest.raises(NotFoundError):
+        cart.evaluate("whole_body_terms", q=q, v=q, link="thumb")
+    with pytest.raises(InvalidArgumentError, match=naming("passive must be true or false")):
+        cart.evaluate(["mass_matrix", "bias_forces"], q=q, v=q, passive=1)
+
+
+def test_the_number_of_kernels_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "MAX_LISTS", 2)
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    q = np.zeros(1)
+    for names in (["mass_matrix", "bias_forces"], ["bias_forces", "mass_matrix"], ["mass_matrix", "gravity_forces"]):
+        robot.evaluate(names, q=q, **({"v": q} if "bias_forces" in names else {}))
+    with pytest.raises(ResourceExhaustedError, match=naming("2 lists of queries")):
+        robot.evaluate(["link_poses", "mass_matrix"], q=q)
+    robot.evaluate(["mass_matrix", "bias_forces"], q=q, v=q)
+    robot.link_poses(q)
+
+
+def test_robots_in_loops_use_the_kernels_of_the_queries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))
+    monkeypatch.setattr(budget, "MAX_UNROLLED", -1)
+    monkeypatch.setattr(budget, "_FIRST_PROBE", 0)
+    names = ["gravity_forces", "passive_forces"]
+    robot, other = (Robot.from_urdf(URDF / "double_pendulum.urdf") for _ in range(2))
+    for each in (robot, other):
+        q = np.zeros((4, each.nq))
+        found = each.evaluate(names, q=q, v=q[0])
+        np.testing.assert_array_equal(found["gravity_forces"], each.gravity_forces(q))
+        assert found["passive_forces"].stored.shape == (4,)
+        assert set(each.certificates) == {"gravity_forces", "passive_forces", "gravity_forces+passive_forces"}
+        monkeypatch.setattr(library, "release_freed_memory", None)  # the second robot compiles nothing
+
+
+def test_constants_of_a_whole_body_problem() -> None:
+    robot = Robot.from_urdf(URDF / "solo12.urdf", root="floating")
+    foot = Contact(robot.link_names[-1], (0.0, 0.0, -0.1), normal=(0.0, 1.0, 1.0), friction=0.5)
+    at = robot.whole_body_constants([foot, Contact(robot.link_names[-2], rigid=True)], facets=6)
+    assert at.selection.shape == (12, 18)
+    assert not at.selection[:, :6].any()
+    assert (at.effort.shape, at.cones.shape) == ((12,), (2, 7, 3))
+    assert not at.cones[1].any()
+    normal = np.array([0.0, 1.0, 1.0]) / np.sqrt(2.0)
+    f = np.random.default_rng(0).normal(size=(20000, 3)) + 2.0 * normal
+    inside = (at.cones[0] @ f[..., None] <= 0.0).all(axis=(-2, -1))
+    along = f @ normal
+    sliding = np.linalg.norm(f - along[:, None] * normal, axis=-1) / along
+    assert inside.any()
+    assert (sliding[inside] <= 0.5 + 1e-12).all()  # the pyramid is in the cone
+    assert inside[(along > 0) & (sliding < 0.5 * np.cos(np.pi / 6))].all()  # and has its inner radius
+    found = robot.evaluate(
+        "whole_body_terms", **inputs(robot, "mass_matrix+bias_forces"), link=at.links, point=at.points
+    )
+    assert found["mass_matrix"].shape == (18, 18)
+    assert found["point_motion"].jacobian.shape == (2, 6, 18)
+    with pytest.raises(NotFoundError):
+        robot.whole_body_constants(Contact("thumb"))
+    for wrong in ({"facets": 2}, {"contacts": [Contact("base_link", friction=-1.0)]}, {"contacts": ["foot"]}):
+        with pytest.raises(InvalidArgumentError):
+            robot.whole_body_constants(**wrong)  # type: ignore[arg-type]
