@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -22,6 +23,14 @@ from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.store import COMPILER, provenance
 from dyn_service.kernels.wrenches import Place, WrenchConversion
 from dyn_service.model.tree import Tree
+
+if TYPE_CHECKING:
+    from dyn_service.kernels.frames import KernelTree
+    from dyn_service.kernels.graph import Graph
+    from dyn_service.kernels.rolled import Rolled
+    from dyn_service.kernels.staged import Staged
+
+    Traced: TypeAlias = Graph | Rolled | Staged
 
 _REFUSAL = "refused as too large"
 _KEPT_AS = "certificate or refusal, line break, code"
@@ -173,15 +182,13 @@ class KernelLibrary:
         from dyn_service.kernels.budget import as_loops, refuse_large, refuse_memory
         from dyn_service.kernels.certify import certified
         from dyn_service.kernels.compiling import compiled
-        from dyn_service.kernels.frames import KernelTree, kernel_tree
-        from dyn_service.kernels.graph import Graph, trace
-        from dyn_service.kernels.rolled import Rolled, roll
-        from dyn_service.kernels.staged import Staged, inner_of, staged
+        from dyn_service.kernels.frames import kernel_tree
+        from dyn_service.kernels.staged import inner_of
 
         model = kernel_tree(self.links, signature.bodies)
         built: list[tuple[bytes, Loop]] = []
 
-        def build(graph: Graph | Rolled | Staged) -> np.ufunc:
+        def build(graph: Traced) -> np.ufunc:
             if graph.as_loops:
                 refuse_memory(graph, model.tree, host().lanes)
             else:
@@ -190,18 +197,10 @@ class KernelLibrary:
             built.append((code, loop))
             return kernel
 
-        def traced(of: KernelTree, signature: Signature) -> Graph | Rolled | Staged:
-            def part(signature: Signature) -> Graph | Rolled:
-                if loops is None:
-                    return trace(of, signature)
-                return loops if of is model and signature == loops.signature else roll(of, signature)
-
-            return part(signature) if inner is None else staged(signature, part)
-
         inner = inner_of(signature)
         try:
             loops = as_loops(model, inner or signature)
-            kernel, certificate, _ = certified(self.links, signature, build, traced)
+            kernel, certificate, _ = certified(self.links, signature, build, _tracer(model, loops))
         except ResourceExhaustedError as refusal:
             self._refused[signature.name] = str(refusal)
             self._save(signature, {_REFUSAL: str(refusal)}, b"")
@@ -210,6 +209,22 @@ class KernelLibrary:
         self._save(signature, asdict(certificate), code)
         release_freed_memory()
         return Made(kernel, certificate, loop)
+
+    def graph(self, signature: Signature) -> Traced:
+        """Returns the graph that the code of a kernel is made of; makes the kernel if it is missing.
+
+        Raises:
+            ResourceExhaustedError: The kernel needs too many operations.
+        """
+        from dyn_service.kernels.budget import as_loops
+        from dyn_service.kernels.frames import kernel_tree, welded
+        from dyn_service.kernels.staged import inner_of
+
+        form = self._get(signature).certificate.form
+        model = kernel_tree(self.links, signature.bodies)
+        chosen = signature.bodies != "chosen" or form == "chosen frames"
+        loops = as_loops(model, inner_of(signature) or signature)
+        return _tracer(model, loops)(model if chosen else welded(self.links), signature)
 
     def _save(self, signature: Signature, about: dict[str, object], code: bytes) -> None:
         store.save(self._key(signature), json.dumps(about).encode() + b"\n" + code)
@@ -225,3 +240,20 @@ class KernelLibrary:
             machine.cpu,
             machine.features,
         )
+
+
+def _tracer(model: KernelTree, loops: Rolled | None) -> Callable[[KernelTree, Signature], Traced]:
+    """Returns the function that traces a kernel on a tree, as loops if `loops`, those on `model`, are given."""
+    from dyn_service.kernels.graph import trace
+    from dyn_service.kernels.rolled import roll
+    from dyn_service.kernels.staged import inner_of, staged
+
+    def traced(of: KernelTree, signature: Signature) -> Traced:
+        def part(signature: Signature) -> Graph | Rolled:
+            if loops is None:
+                return trace(of, signature)
+            return loops if of is model and signature == loops.signature else roll(of, signature)
+
+        return part(signature) if inner_of(signature) is None else staged(signature, part)
+
+    return traced
