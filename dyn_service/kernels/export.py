@@ -185,8 +185,11 @@ def jacobian_of(function: Function, functions: Sequence[Function]) -> Function |
     return None
 
 
-def object_code(functions: Sequence[Function], target: Target) -> bytes:
-    """Returns the object file of these functions; the same bytes for the same functions, LLVM and target."""
+def object_code(functions: Sequence[Function], target: Target) -> tuple[bytes, list[str]]:
+    """Returns the object file of these functions, and the functions of the C library that they call.
+
+    The bytes are the same for the same functions, LLVM and target.
+    """
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
@@ -205,7 +208,7 @@ def object_code(functions: Sequence[Function], target: Target) -> bytes:
         passes.add_instruction_combine_pass()  # those of kernels, which `kernels.jit` compiles: the bits depend on them
         passes.add_new_gvn_pass()
         passes.run(module, llvm.create_pass_builder(machine, llvm.PipelineTuningOptions()))
-        return bytes(machine.emit_object(module))
+        return bytes(machine.emit_object(module)), emitter.external
 
 
 class _Emitter:
@@ -230,6 +233,11 @@ class _Emitter:
         return "\n".join(
             x.replace(f'@"{fma}"', f'@"{own}"') for x in lines if not x.startswith("declare") or fma not in x
         )
+
+    @property
+    def external(self) -> list[str]:
+        """The functions that are declared, except LLVM's."""
+        return [x.name for x in self._module.functions if not x.blocks and not x.name.startswith("llvm.")]
 
     def add(self, function: Function) -> tuple[ir.Function, list[Matrix]]:
         """Adds a function (inputs .., w) that computes the results in w, and returns it with the places of these."""
