@@ -66,16 +66,19 @@ def export(
     rows = [_chosen(each) for each in dict.fromkeys([queries] if isinstance(queries, str) else queries)]
     if not rows:
         raise InvalidArgumentError("name at least one query to export", path="queries")
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgumentError(f"{place} cannot be created: {error.strerror}", path="folder") from None
     functions = {_function(robot, row, method, prefix): row for row, method in rows}
     code, external = object_code([*functions], machine)
     contents = [
         code,
         _header(robot, functions, prefix, machine, target, external).encode(),
         _self_test(robot, functions, prefix, machine).encode(),
-        _CMAKE.replace("NAME", prefix).encode(),
+        _CMAKE.replace("@name@", prefix).encode(),
     ]
     try:
-        place.mkdir(parents=True, exist_ok=True)
         for each, content in zip(names, contents, strict=True):
             (place / each).write_bytes(content)
     except OSError as error:
@@ -86,13 +89,13 @@ def export(
 
 def _chosen(query: str) -> tuple[Query, str]:
     """Returns the row and the method of `QUERY` or `QUERY:METHOD`."""
-    name, _, method = query.partition(":")
+    name, colon, method = query.partition(":")
     row = row_of(name)
     if row.constant:
         raise InvalidArgumentError(f"{name} has the same answer at every state, so it is not exported", path="queries")
-    choices = [*row.kernels]
-    if method not in (choices if row.selector else ()) and (method or not row.selector and ":" in query):
-        known = f"its choices of {row.selector} are {', '.join(choices)}" if row.selector else "it has no choices"
+    choices = [*row.kernels] if row.selector else []
+    if colon and method not in choices:
+        known = f"its choices of {row.selector} are {', '.join(choices)}" if choices else "it has no choices"
         raise InvalidArgumentError(f"{name} has no '{method}': {known}{did_you_mean(method, choices)}", path="queries")
     return row, method or (str(row.options[row.selector].default) if row.selector else "")
 
@@ -156,29 +159,28 @@ def _header(
 ) -> str:
     at = robot.configuration
     own = ", ".join(f"{x:g}" for x in robot.gravity)
-    bits = (
-        "Results have the same bits as those of `Robot` on processors with fused products."
-        if machine.fuses and machine.lanes > 1
-        else "Results differ from those of `Robot` in the last bits: "
-        + (
-            "other products and sums are fused."
-            if machine.fuses
-            else "this processor has no fused products. Sine and cosine have the same bits."
+    if not machine.fuses:
+        bits = "Without fused products, as here, the last bits differ, except those of sine and cosine."
+    else:
+        bits = (
+            ""
+            if machine.processor == "x86_64"
+            else f"On {machine.processor} others are fused, so the last bits differ."
         )
-    )
     parts = [
         _comment(
             [
-                f"{robot.name}: dynamics as C functions, by dyn_service {__version__}, for {target} ({machine.triple}).",
+                f"{robot.name}: dynamics as C functions, by dyn_service {__version__}, for {target}, {machine.triple}.",
                 "",
-                "Each function computes one state, and returns 0. It allocates nothing, takes no lock and has no state of",
-                "its own, so threads may call it at the same time, each with its own workspace.",
-                f"External symbols: {', '.join(external) + ', of the C library' if external else 'none'}. {bits}",
+                "Each function computes one state, and returns 0. It allocates nothing, takes no lock and has no state",
+                "of its own, so threads may call it at the same time, each with its own workspace.",
+                f"External symbols: {', '.join(external) + ', of the C library' if external else 'none'}.",
+                f"Bits: those of `Robot` on x86-64 processors with fused products and sums. {bits}".rstrip(),
                 "",
-                "NAME_eval: arrays by rows, as NumPy's. An optional input that is NULL has its default, an output that is",
-                "NULL is not written. w: workspace of NAME_W doubles, without meaning between calls.",
-                "NAME and the functions after it: CasADi's external functions, matrices by compressed columns; the inputs",
-                "are those that are not optional. Load the shared library with casadi.external(NAME, PATH).",
+                "NAME_eval: arrays by rows, as NumPy's. An optional input that is NULL has its default, an output that",
+                "is NULL is not written. w: workspace of NAME_W doubles, without meaning between calls.",
+                "NAME and the functions after it: CasADi's external functions, matrices by compressed columns. Their",
+                "inputs are those that are not optional. The shared library is for casadi.external(NAME, PATH).",
                 "",
                 f"Gravity: ({own}) m/s^2 by default. SI units; conventions of dyn_service, see docs/conventions.md.",
                 "",
@@ -251,7 +253,7 @@ def _golden(robot: Robot, function: Function) -> tuple[list[Any], list[Any]]:
 
 
 def _self_test(robot: Robot, functions: dict[Function, Query], prefix: str, machine: Target) -> str:
-    exact = machine.lanes > 1 and machine.fuses == target_of("host").fuses
+    exact = machine.as_here()
     parts = [_TEST_HEAD.replace("NAME", prefix).replace("EXACTLY", str(int(exact))).replace("LARGEST", repr(TOLERANCE))]
     calls = []
     for function in functions:
@@ -278,7 +280,7 @@ def _self_test(robot: Robot, functions: dict[Function, Query], prefix: str, mach
             f'    report("{name}", {count}, same, apart);\n'
             f"    if (calls > 0) {{\n        clock_t begun = clock();\n        long n;\n"
             f"        for (n = 0, k = 0; n < calls; n++, k = (k + 1) % {count})\n            {call}\n"
-            f'        printf("    %.1f ns per call\\n", 1e9 * (double)(clock() - begun) / CLOCKS_PER_SEC / (double)calls);\n'
+            f"        time_taken(begun, calls);\n"
             f"    }}\n}}\n"
         )
         calls.append(f"    test_{name}(calls);\n")
@@ -295,7 +297,6 @@ def _array(name: str, rows: Any) -> str:
 
 _TEST_HEAD = """/* Compares the functions with golden numbers. An argument is a number of calls to time. */
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -334,6 +335,11 @@ static void report(const char *name, int states, int same, double apart)
     else
         printf("largest difference %.2g of the largest entry\\n", apart);
 }
+
+static void time_taken(clock_t begun, long calls)
+{
+    printf("    %.1f ns per call\\n", 1e9 * (double)(clock() - begun) / CLOCKS_PER_SEC / (double)calls);
+}
 """
 
 _TEST_END = """int main(int argc, char **argv)
@@ -343,20 +349,20 @@ CALLS    return failures != 0;
 }
 """
 
-_CMAKE = """# A library of the functions in NAME.h, static or with BUILD_SHARED_LIBS shared, and its self-test.
+_CMAKE = """# A library of the functions in @name@.h, static or with BUILD_SHARED_LIBS shared, and its self-test.
 cmake_minimum_required(VERSION 3.16)
-project(NAME C)
+project(@name@ C)
 
-add_library(NAME ${CMAKE_CURRENT_SOURCE_DIR}/NAME.o)
-set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/NAME.o PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
-set_target_properties(NAME PROPERTIES LINKER_LANGUAGE C)
-target_include_directories(NAME INTERFACE ${CMAKE_CURRENT_SOURCE_DIR})
+add_library(@name@ ${CMAKE_CURRENT_SOURCE_DIR}/@name@.o)
+set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/@name@.o PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+set_target_properties(@name@ PROPERTIES LINKER_LANGUAGE C)
+target_include_directories(@name@ INTERFACE ${CMAKE_CURRENT_SOURCE_DIR})
 if(UNIX)
-  target_link_libraries(NAME INTERFACE m)
+  target_link_libraries(@name@ INTERFACE m)
 endif()
 
 enable_testing()
-add_executable(NAME_selftest NAME_selftest.c)
-target_link_libraries(NAME_selftest PRIVATE NAME)
-add_test(NAME NAME COMMAND NAME_selftest)
+add_executable(@name@_selftest @name@_selftest.c)
+target_link_libraries(@name@_selftest PRIVATE @name@)
+add_test(NAME @name@ COMMAND @name@_selftest)
 """

@@ -1,6 +1,7 @@
 """Kernels as C functions in an object file, for this processor or another, without Python, memory or locks.
 
-A function computes one state, with the operations of `Robot` in their order. Each has these entries; all arrays are the caller's, `w` is its workspace:
+A function computes one state, with the operations of `Robot` in their order. Each has these entries; all arrays are
+the caller's, `w` is its workspace:
 
     int NAME_eval(inputs .., outputs .., double *w)     results by rows, as NumPy's; NULL: a default, or not wanted
     int NAME(const double **arg, double **res, long long *iw, double *w, int mem)     CasADi's external functions
@@ -12,17 +13,15 @@ Results of CasADi's functions are by columns, without entries that are 0 at ever
 **Bits.** LLVM fuses the same products and sums of vectors with any number of lanes, but not those of single numbers
 (`contract`). So where the processor has vectors of two doubles, both lanes compute the state, in the same time as one.
 Sine, cosine and tanh need exact fused products; where the processor has none, they are computed exactly from rounded
-ones, and all other products and sums are rounded separately. Source: S. Boldo, G. Melquiond,
-Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd (2008).
+ones, and all other products and sums are rounded separately. Source: S. Boldo, G. Melquiond, Emulation of a FMA and
+correctly rounded sums: proved algorithms using rounding to odd (2008).
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -67,6 +66,16 @@ class Target:
     ending: str = ".so"
     reloc: str = "pic"
 
+    def as_here(self) -> bool:
+        """Whether the results have the bits of `Robot` on the processor that runs this."""
+        here = target_of("host")
+        return (self.processor, self.fuses) == (here.processor, here.fuses)
+
+    @property
+    def processor(self) -> str:
+        """The kind of processor: x86_64, aarch64, .."""
+        return self.triple.partition("-")[0]
+
 
 _LD, _LLD = ("ld", "-shared"), ("ld.lld", "-shared")
 _X86 = "x86_64-unknown-linux-gnu"
@@ -81,7 +90,7 @@ _FOREIGN: Mapping[str, Target] = MappingProxyType(
         "aarch64": Target(
             "aarch64-unknown-linux-gnu", "generic", "", True, 2, (("aarch64-linux-gnu-ld", "-shared"), _LLD)
         ),
-        "cortex-m7": Target("thumbv7em-none-eabihf", "cortex-m7", "", True, 1, reloc="static"),
+        "cortex-m7": Target("thumbv7em-unknown-none-eabihf", "cortex-m7", "", True, 1, reloc="static"),
         "wasm32": Target(
             "wasm32-unknown-unknown",
             "generic",
@@ -378,7 +387,7 @@ class _Emitter:
         return b.inttoptr(b.and_(b.add(b.ptrtoint(w, I64), integer(self._size - 1)), integer(-self._size)), POINTER)
 
     def _begin_copies(self) -> None:
-        """Adds take(to, from, default, count), and give(to, from, places, count), which does nothing if `to` is NULL."""
+        """Adds take(to, from, default, count) and give(to, from, places, count), which ignores a `to` that is NULL."""
         nothing, zero, vector = ir.Constant(POINTER, None), ir.Constant(DOUBLE, 0.0), self._vector
         self._take = internal(self._module, "take", ir.VoidType(), *[POINTER] * 3, I64)
         to, source, default, count = self._take.args
