@@ -340,7 +340,8 @@ class _Emitter:
         sizes = (len(inputs), len(outputs), 0, function.workspace(self._target))
         b, arguments = self._function(f"{name}_work", I32, *[POINTER] * 4)
         for place, size in zip(arguments, sizes, strict=True):
-            b.store(integer(size), place)
+            with b.if_then(b.icmp_unsigned("!=", place, nothing)):
+                b.store(integer(size), place)
         b.ret(ir.Constant(I32, 0))
         for side, operands in (("in", inputs), ("out", outputs)):
             b, _ = self._function(f"{name}_n_{side}", I64)
