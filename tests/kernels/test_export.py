@@ -173,7 +173,7 @@ def test_same_bytes_in_another_process(tmp_path: Path) -> None:
     command = (
         f"from dyn_service import Robot; Robot.from_urdf({str(file)!r}).export(['inverse_dynamics', 'energy'], 'two')"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "7", "DYN_SERVICE_CACHE": ""}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "7"}
     subprocess.run([sys.executable, "-c", command], check=True, cwd=tmp_path, env=environment)
     files = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two")]
     assert files[0] == files[1]
