@@ -84,7 +84,8 @@ def export(
     except OSError as error:
         raise InvalidArgumentError(f"{place} cannot be written: {error.strerror}", path="folder") from None
     written = [place / each for each in names]
-    return [*written, library] if _linked(machine, written[0], library) else written
+    library.unlink(missing_ok=True)
+    return [*written, library] if _linked(machine, written[0], library, external) else written
 
 
 def _chosen(query: str) -> tuple[Query, str]:
@@ -117,15 +118,14 @@ def _function(robot: Robot, row: Query, method: str, prefix: str) -> Function:
     return Function(name, signature, robot._library.graph(signature), len(row.required), robot._left_out_of(row))
 
 
-def _linked(target: Target, source: Path, library: Path) -> bool:
+def _linked(target: Target, source: Path, library: Path, external: Sequence[str]) -> bool:
     """Links the shared library with the first linker that is installed and can; returns whether there is one."""
     for command, *options in target.linkers:
         found = shutil.which(command)
         if found is None:
             continue
-        done = subprocess.run(
-            [found, *options, "-o", library.name, source.name], cwd=source.parent, capture_output=True
-        )
+        arguments = [found, *options, "-o", library.name, source.name, *(["-lm"] if external else [])]
+        done = subprocess.run(arguments, cwd=source.parent, capture_output=True)
         if done.returncode == 0:
             return True
     return False

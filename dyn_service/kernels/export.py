@@ -175,7 +175,7 @@ class Matrix:
 def jacobian_of(function: Function, functions: Sequence[Function]) -> Function | None:
     """Returns the function with all derivatives of another: outputs `dY_dX` of each output Y by each required input X.
 
-    None if there is none among these functions, or if the changes of q in its results are not those of its entries.
+    None if these functions have no such function, or if its derivatives by q are not by the entries of q.
     """
     signature = function.signature
     q = signature.pose

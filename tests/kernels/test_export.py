@@ -330,3 +330,16 @@ def test_row_without_answer(tmp_path: Path) -> None:
     robot = Robot.from_urdf(URDF / "double_pendulum.urdf", root="floating")
     with pytest.raises(FailedPreconditionError, match="the branch of joint 'root_joint' has no inertia"):
         robot.export(["forward_dynamics"], tmp_path)
+
+
+@needs_compiler
+def test_distance_of_floating_bases_needs_atan2_of_the_c_library(tmp_path: Path) -> None:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf", root="floating")
+    written = robot.export(["difference"], tmp_path)
+    assert "External symbols: atan2, of the C library." in written[1].read_text()
+    call = ctypes.CDLL(str(written[-1])).pendulum_difference_eval
+    rng = np.random.default_rng(4)
+    q, to = robot.configuration.normalised(rng.normal(size=(2, robot.nq)))
+    found = np.zeros(robot.nv)
+    assert call(*(ctypes.c_void_p(x.ctypes.data) for x in (q, to, found, np.zeros(200)))) == 0
+    assert found.tobytes() == robot.difference(q, to).tobytes()
