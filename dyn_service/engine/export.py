@@ -241,8 +241,8 @@ void {name}_incref(void), {name}_decref(void);
 def _golden(robot: Robot, function: Function) -> tuple[list[Any], list[Any]]:
     """Returns test states, and this robot's results there: one array per operand, (states, ...)."""
     signature = function.signature
-    states, _ = drawn_states(signature, robot.tree)
     with np.errstate(all="ignore"):
+        states, _ = drawn_states(signature, robot.tree)
         answers = robot._kernel(signature)(*states)
     answers = answers if isinstance(answers, tuple) else (answers,)
     finite = [np.isfinite(x).reshape(len(x), -1).all(axis=1) for x in answers]
