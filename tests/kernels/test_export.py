@@ -340,6 +340,6 @@ def test_distance_of_floating_bases_needs_atan2_of_the_c_library(tmp_path: Path)
     call = ctypes.CDLL(str(written[-1])).pendulum_difference_eval
     rng = np.random.default_rng(4)
     q, to = robot.configuration.normalised(rng.normal(size=(2, robot.nq)))
-    found = np.zeros(robot.nv)
-    assert call(*(ctypes.c_void_p(x.ctypes.data) for x in (q, to, found, np.zeros(200)))) == 0
+    found, w = np.zeros(robot.nv), np.zeros(200)
+    assert call(*(ctypes.c_void_p(x.ctypes.data) for x in (q, to, found, w))) == 0
     assert found.tobytes() == robot.difference(q, to).tobytes()
