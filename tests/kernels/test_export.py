@@ -20,12 +20,26 @@ from dyn_service.api.queries import QUERIES
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels import budget
 from dyn_service.kernels.export import TARGETS, target_of
+from dyn_service.model.description import RootType
 from tests.conftest import ROOT, URDF
 
 VALUES = ("inverse_dynamics", "forward_dynamics")
 ROWS = (*VALUES, "inverse_dynamics_derivatives", "forward_dynamics_derivatives")
-ROBOTS = {"scara": "fixed", "cart_pendulum": "floating", "panda": "fixed"}
-"""Among them a floating base, and fingers that mimic each other."""
+
+
+def link(name: str) -> str:
+    return f"""<link name="{name}"><inertial><origin xyz="0.1 0.2 -0.1"/><mass value="1.5"/>
+        <inertia ixx="1" iyy="1.2" izz="0.9" ixy="0.1" ixz="0" iyz="-0.1"/></inertial></link>"""
+
+
+ARM = f"""<robot name="arm">{link("base")}{link("arm")}<joint name="j" type="continuous">
+    <parent link="base"/><child link="arm"/><axis xyz="0 0 1"/><origin xyz="0 0.1 0.3"/></joint></robot>"""
+
+ROBOTS: dict[str, tuple[str | Path, RootType]] = {
+    "scara": (URDF / "scara.urdf", "fixed"),
+    "arm": (ARM, "floating"),
+    "panda": (URDF / "panda.urdf", "fixed"),  # one finger mimics the other
+}
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler is installed: cc, gcc or clang")
@@ -34,10 +48,10 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler is i
 @pytest.fixture(scope="module", params=ROBOTS)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Robot, Path]:
     """A robot, and the folder of its functions."""
-    robot = Robot.from_urdf(URDF / f"{request.param}.urdf", root=ROBOTS[request.param])  # type: ignore[arg-type]
+    source, root = ROBOTS[request.param]
+    robot = Robot.from_urdf(source, root=root)
     folder = tmp_path_factory.mktemp(request.param)
-    rows = ROWS if robot.massless_joint is None else tuple(row for row in ROWS if row.startswith("inverse"))
-    robot.export(rows, folder)
+    robot.export(ROWS, folder)
     return robot, folder
 
 
@@ -56,7 +70,7 @@ def test_golden_numbers_have_the_same_bits_without_python(exported: tuple[Robot,
     program = self_test(folder, robot.name)
     done = subprocess.run([program], capture_output=True, text=True, check=True, env={})
     functions = re.findall(r"int (\w+)_eval\(", (folder / f"{robot.name}.h").read_text())
-    assert len(functions) in (2, 4)
+    assert len(functions) == 4
     assert done.stdout.splitlines() == [f"{name}: 4 states, good: same bits" for name in functions]
 
 
@@ -126,7 +140,7 @@ def test_casadi_loads_values_and_jacobians(exported: tuple[Robot, Path], casadi:
     (library,) = map(str, folder.glob("lib*"))
     rng = np.random.default_rng(1)
     q, (v, x) = robot.configuration.normalised(rng.normal(size=robot.nq)), rng.normal(size=(2, robot.nv))
-    for row in VALUES if robot.massless_joint is None else VALUES[:1]:
+    for row in VALUES:
         function = casadi.external(f"{robot.name}_{row}", library)
         assert np.array(function(q, v, x)).ravel().tobytes() == getattr(robot, row)(q, v, x).tobytes()
         if robot.nq != robot.nv:
@@ -232,18 +246,14 @@ def test_other_processors_run(target: str, tmp_path: Path) -> None:
 @needs_compiler
 def test_sine_without_fused_products_has_the_same_bits(tmp_path: Path) -> None:
     """Link poses of a joint about z: entries are sine and cosine alone."""
-    robot = Robot.from_urdf(
-        '<robot name="turn"><link name="base"/><link name="arm"><inertial><mass value="1"/>'
-        '<inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>'
-        '<joint name="j" type="continuous"><parent link="base"/><child link="arm"/><axis xyz="0 0 1"/></joint></robot>'
-    )
+    robot = Robot.from_urdf(ARM)
     if target_of("host").processor != "x86_64":
         pytest.skip("needs an x86-64 processor")
     robot.export(["link_poses"], tmp_path, target="x86-64-v2")
-    library = str(tmp_path / "turn.so")
+    library = str(tmp_path / "arm.so")
     assert COMPILER is not None
-    subprocess.run([COMPILER, "-shared", str(tmp_path / "turn.o"), "-o", library], check=True)
-    call = ctypes.CDLL(library).turn_link_poses_eval
+    subprocess.run([COMPILER, "-shared", str(tmp_path / "arm.o"), "-o", library], check=True)
+    call = ctypes.CDLL(library).arm_link_poses_eval
     rng = np.random.default_rng(3)
     angles = rng.normal(size=600) * 10.0 ** rng.uniform(-20.0, 13.0, 600)
     near = np.arange(1, 200) * (np.pi / 2)
@@ -251,7 +261,7 @@ def test_sine_without_fused_products_has_the_same_bits(tmp_path: Path) -> None:
     for angle in [*angles, *near, *np.nextafter(near, 0.0), 2.0**45, 0.0, np.inf, np.nan]:
         q = np.array([angle])
         outputs = {"position": position, "rotation": rotation}
-        names = re.findall(r"double \*(\w+)", _prototype(tmp_path / "turn.h", "turn_link_poses_eval"))
+        names = re.findall(r"double \*(\w+)", _prototype(tmp_path / "arm.h", "arm_link_poses_eval"))
         arrays = [q, *(outputs[name] for name in names[1:-1]), w]
         call(*(ctypes.c_void_p(x.ctypes.data) for x in arrays))
         assert np.array_equal(rotation, robot.link_poses(q).rotation, equal_nan=True)
