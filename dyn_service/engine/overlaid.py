@@ -140,10 +140,16 @@ class Overlaid(Robot):
         return super().has_kernel(row, method, variant._replace(overlay=row.overlay is not None))
 
     def load_kernel(
-        self, row: Query, method: str = "", variant: Variant = WITHOUT_WRENCHES, *, passive: bool = True
+        self,
+        row: Query,
+        method: str = "",
+        variant: Variant = WITHOUT_WRENCHES,
+        *,
+        passive: bool = True,
+        make: bool = False,
     ) -> bool:
         """Loads a kernel from memory or from the store on disk; returns whether it is available."""
-        return super().load_kernel(row, method, variant._replace(overlay=row.overlay is not None))
+        return super().load_kernel(row, method, variant._replace(overlay=row.overlay is not None), make=make)
 
     def signature(self, row: Query, method: str, variant: Variant = WITHOUT_WRENCHES) -> Signature:
         """Returns the signature of a kernel, parametric for rows that depend on numbers of an overlay."""

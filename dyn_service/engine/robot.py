@@ -390,18 +390,26 @@ class Robot(RobotQueries):
         return there or (not variant.overlay and self._is_singular(row, method))
 
     def load_kernel(
-        self, row: Query, method: str = "", variant: Variant = WITHOUT_WRENCHES, *, passive: bool = True
+        self,
+        row: Query,
+        method: str = "",
+        variant: Variant = WITHOUT_WRENCHES,
+        *,
+        passive: bool = True,
+        make: bool = False,
     ) -> bool:
         """Loads a kernel from memory or from the store on disk; returns whether it is available.
 
-        Never compiles, and does not wait for a compiling thread; takes some milliseconds, concurrently with any call.
-        Single states then take the fast path. A server uses this for kernels compiled by `prepare` in another process.
+        Unless `make` is set it never compiles, does not wait for a compiling thread, and takes some milliseconds,
+        concurrently with any call. Single states then take the fast path. A server uses this for kernels compiled by
+        `prepare` in another process.
 
         Args:
             row: The row of the table.
             method: The choice of the option that selects the kernel; "" if there is a single kernel.
             variant: Its optional inputs.
             passive: Whether passive joint properties act; kernels with an overlay have both forms.
+            make: Whether a missing kernel is compiled.
 
         Raises:
             ResourceExhaustedError: The kernel was refused, by this or another process: it needs too many operations.
@@ -410,11 +418,15 @@ class Robot(RobotQueries):
             return True
         options: dict[str, Any] = {row.selector: method} if row.selector else {}
         if not variant.overlay and (other := self.acting(row, method, passive)) is not self:
-            loaded = other.load_kernel(row, method, variant)
+            loaded = other.load_kernel(row, method, variant, make=make)
             self._bind(row, options | {row.leaves_out or "": False})
             return loaded
         for signature in self._signatures_of(row, method, variant):
-            if not signature.empty and not self._library.load(signature):
+            if signature.empty:
+                continue
+            if make:
+                self._kernel(signature)
+            elif not self._library.load(signature):
                 return not variant.overlay and self._is_singular(row, method)  # refused without a kernel
         self._bind(row, options)
         return True

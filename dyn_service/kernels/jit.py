@@ -111,7 +111,8 @@ class LoadedCode:
 
     def __init__(self, code: bytes) -> None:
         self.size = len(code)
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        # One block for code and constants: code reaches them within 2 GiB, also beside libraries that reserve more.
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(), use_lmm=True)
         weakref.finalize(self, _drop, self._engine).atexit = False  # freed with the process
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()

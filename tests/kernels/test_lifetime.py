@@ -226,6 +226,50 @@ def test_many_robots_leak_nothing(cycles: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+_RESERVING = """
+import ctypes, sys
+import numpy as np
+from dyn_service import Robot
+
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+def reserve(size):
+    place = libc.mmap(None, size, 0, 0x4022, -1, 0)  # MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE
+    assert place not in (None, ctypes.c_void_p(-1).value)
+    return place
+
+
+def loaded():
+    robot, z = Robot.from_urdf(sys.argv[1]), np.zeros(8)
+    return [getattr(robot, query)(*[z] * count) for query, count in (("mass_matrix", 1), ("inverse_dynamics", 3))]
+
+
+before = loaded()  # with all imports; the kernels are in the store now
+hole, below = reserve(8192), reserve(8 << 30)
+for size in (1 << 30, 1 << 26, 1 << 22, 1 << 18, 1 << 14, 1 << 12):  # all free places above
+    while (place := reserve(size)) > below:
+        pass
+    libc.munmap(place, size)
+libc.munmap(hole, 8192)
+print(all((x == y).all() for x, y in zip(before, loaded(), strict=True)))
+"""
+
+
+@on_linux
+def test_code_and_its_constants_stay_together_beside_libraries_that_reserve_gigabytes() -> None:
+    """With a hole for the code alone and the next free place 8 GiB below it, as beside JAX with PyTorch.
+
+    Code reaches its constants by 32 bits, and LLVM ended the process.
+    """
+    command = [sys.executable, "-c", _RESERVING, str(URDF / "panda.urdf")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
 def test_compiling_leaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """An LLVM context keeps all its constants, and llvmlite every pass manager: 60 kB per kernel and more.
 

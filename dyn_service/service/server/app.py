@@ -547,7 +547,9 @@ class Dispatcher:
             plan = job.plan
             kernel = None if plan is None else plan.kernel(job.inputs, job.options)
             long = plan is None or job.verify or not has_kernel
-            return self._hand_over(Task(envelope, payload, received_ns, peek(payload), job, long, caller, kernel))
+            missing = plan is not None and not has_kernel
+            task = Task(envelope, payload, received_ns, peek(payload), job, long, caller, kernel, needs_kernel=missing)
+            return self._hand_over(task)
         except DynError as error:
             return service.refuse(peek(payload), error)
         except Exception:  # noqa: BLE001  # a defect: the client gets an error reply

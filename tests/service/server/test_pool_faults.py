@@ -192,6 +192,30 @@ def test_a_deadline_is_kept_while_a_compilation_continues(
         assert server.service.metrics.traffic.workers_lost == 0
 
 
+def test_requests_that_wait_less_than_a_worker_needs_to_begin_get_their_kernel(
+    bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that asks with short deadlines, on a machine too busy for the worker to begin within them."""
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
+    monkeypatch.setattr("dyn_service.service.server.workers.pool._STOPPED_CHECKS", math.inf)
+    with serving(workers=1) as server:
+        pool, peer = pool_of(server), bare(server.endpoints[0])
+        eventually(lambda: len(workers_of(server)) == 1)
+        (worker,), (process,) = pool._workers, workers_of(server)
+        plan = server.service.registry.served["pendulum"].plans["mass_matrix"]
+        os.kill(process, signal.SIGSTOP)  # it runs again when the deadline is past
+        while worker.task is None:  # on a busy machine the request may be refused before it is given to the worker
+            error = peer.ask(request("mass_matrix", inputs={"q": array(np.zeros(1))}, deadline_ms=100.0))["error"]
+            assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
+        assert "was stopped" in error["message"]
+        assert not server._dispatcher.waiting
+        os.kill(process, signal.SIGCONT)
+        eventually(lambda: plan.has_kernel({}, {}))  # no further request is needed
+        eventually(lambda: worker not in pool._workers)  # nobody waits for the answer
+        assert server.service.metrics.traffic.workers_lost == 0
+        assert peer.ask(request("mass_matrix", id=2, inputs={"q": array(np.zeros(1))}))["id"] == 2  # one reply each
+
+
 def test_a_kernel_that_took_too_long_is_not_compiled_again(
     bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

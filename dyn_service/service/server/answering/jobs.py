@@ -62,7 +62,8 @@ class Task:
     payload: its bytes. received_ns: its arrival, on the clock of `time.perf_counter_ns`. head: its id, query and robot.
     job: the request as read; None if reading it takes too long for the server's thread. long: whether it may take
     seconds, because it computes at length or needs a missing kernel. caller: as `Job.caller`. kernel: its own, if
-    known. next_notice_ns: earliest time of its next notice. losses: workers lost while computing it. unread: workers
+    known. needs_kernel: whether that is missing, so that the work goes on after its deadline until it is made.
+    next_notice_ns: earliest time of its next notice. losses: workers lost while computing it. unread: workers
     lost before they read it. waits_for_kernel: whether it may wait for a kernel being compiled. cancelled: whether the
     client no longer waits. answered: whether it was refused at its deadline while its worker still compiles a kernel.
     """
@@ -75,6 +76,7 @@ class Task:
     long: bool = False
     caller: Caller | None = None
     kernel: tuple[str, Variant, bool] | None = None
+    needs_kernel: bool = False
     next_notice_ns: int = 0
     losses: int = 0
     unread: int = 0

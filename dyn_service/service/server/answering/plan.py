@@ -495,6 +495,11 @@ class Plan:
         method, variant, passive = self.kernel(inputs, options)
         return self._robot.has_kernel(self._row, method, variant, passive=passive)
 
+    def make_kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        """Loads or compiles the kernel for a request; raises `ResourceExhaustedError` if it is too large."""
+        method, variant, passive = self.kernel(inputs, options)
+        self._robot.load_kernel(self._row, method, variant, passive=passive, make=True)
+
     def kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
         """Returns the kernel for a request: method, variant, and whether passive forces act."""
         return kernel_of(self._row, inputs, options)

@@ -251,11 +251,12 @@ class RemoveRobot(msgspec.Struct, tag="drop"):
 
 
 class Work(msgspec.Struct, tag="work"):
-    """Answer the request in the payload. received_ns, excused_ns, caller: see `jobs.Job`."""
+    """Answer the request in the payload. received_ns, excused_ns, caller, needs_kernel: see `jobs.Job`, `jobs.Task`."""
 
     received_ns: int
     excused_ns: int
     caller: Caller | None
+    needs_kernel: bool
 
 
 class Ready(msgspec.Struct, tag="ready"):
@@ -272,6 +273,10 @@ class Making(msgspec.Struct, tag="making"):
 
 class Made(msgspec.Struct, tag="made"):
     """The compilation has ended."""
+
+
+class HasKernel(msgspec.Struct, tag="has_kernel"):
+    """The kernel that the request needed is there."""
 
 
 class Audit(msgspec.Struct, tag="audit"):
@@ -311,4 +316,4 @@ class Returned(msgspec.Struct, tag="returned"):
 
 
 ToWorker = Begin | AddRobot | RemoveRobot | Work
-FromWorker = Ready | Making | Made | Audit | Loaded | Answered | Returned
+FromWorker = Ready | Making | Made | HasKernel | Audit | Loaded | Answered | Returned

@@ -1,8 +1,9 @@
 """Where slow requests are computed: worker processes (`Pool`), or one thread in servers without them (`ThreadWorker`).
 
 A running request is stopped, by killing its worker, when its deadline passes, its client disconnects or cancels, or it
-has taken `max_worker_s`. While it compiles a kernel, only the request is refused; the compilation continues until that
-last limit, for the next client. All workers but one may do long work, so that a batch never waits for long work.
+has taken `max_worker_s`. While it compiles a kernel, or is about to, only the request is refused; the compilation
+continues until that last limit, for the next client, so that also clients that wait less than it takes are answered in
+the end. All workers but one may do long work, so that a batch never waits for long work.
 
 **The fork server** is the process that makes workers; its own side is `process`.
 
@@ -187,7 +188,12 @@ class WorkerHandle:
     @property
     def is_long(self) -> bool:
         """Whether its task may take long."""
-        return self.task is not None and (self.task.long or self.making is not None)
+        return self.task is not None and (self.task.long or self.is_compiling)
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether it compiles a kernel, or its task begins with one."""
+        return self.making is not None or (self.task is not None and self.task.needs_kernel)
 
     @property
     def is_ready(self) -> bool:
@@ -210,7 +216,8 @@ class WorkerHandle:
             if self.known.get(each.robot.name) != each.robot.fingerprint:
                 self.pipe.send(pipes.AddRobot(), each.pickled)
                 self.known[each.robot.name] = each.robot.fingerprint
-        self.pipe.send(pipes.Work(task.received_ns, self.excused_ns, task.caller), task.payload)
+        work = pipes.Work(task.received_ns, self.excused_ns, task.caller, task.needs_kernel)
+        self.pipe.send(work, task.payload)
 
     def update_due_time(self, most_s: float) -> None:
         """Computes when to stop its task; while it compiles, when to refuse the task."""
@@ -572,7 +579,7 @@ class Pool(Executor):
         self._fork_server.kill(worker.number)
 
     def _stop_if_cancelled(self, worker: WorkerHandle) -> None:
-        if worker.task is not None and worker.task.cancelled and worker.making is None:
+        if worker.task is not None and worker.task.cancelled and not worker.is_compiling:
             self._waiting.charge(worker.task.peer)  # restarting a worker costs other peers as much as work
             self._stop(worker, worker.task, jobs.cancelled_error())
 
@@ -580,12 +587,12 @@ class Pool(Executor):
         most_s = self._limits.max_worker_s
         if now_ns <= worker.begun_ns + most_s * 1e9:
             error: DynError = jobs.late_error(task.head, now_ns - task.received_ns, started=True)
-            if worker.making is None:
-                self._stop(worker, task, error)
-            else:
+            if worker.is_compiling:
                 self._refuse(task, error)
-                task.answered = task.cancelled = True  # the work ends with `Made`
+                task.answered = task.cancelled = True  # the work ends with `HasKernel` or `Made`
                 worker.update_due_time(most_s)
+            else:
+                self._stop(worker, task, error)
             return
         what = f"compiling {worker.making}" if worker.making else task.head.query
         error = ResourceExhaustedError(f"{what} took more than {most_s:g} s, which is the limit")
@@ -697,6 +704,8 @@ class Pool(Executor):
                 worker.excused_ns += perf_counter_ns() - worker.making_ns
                 self._clock.ended(worker.number)
                 self._stop_if_cancelled(worker)
+            case pipes.HasKernel():
+                self._has_kernel(worker)
             case pipes.Audit(change):
                 worker.audit.append(change)
             case pipes.Loaded(name, fingerprint):
@@ -714,6 +723,16 @@ class Pool(Executor):
         if worker.task is not None:
             worker.task.waits_for_kernel = worker.making is not None
             worker.update_due_time(self._limits.max_worker_s)
+
+    def _has_kernel(self, worker: WorkerHandle) -> None:
+        """Stops a task whose client no longer waits; the server then loads the kernel for the next one."""
+        task = worker.task
+        if task is None:
+            return
+        task.needs_kernel = False
+        if task.cancelled and task.kernel is not None and type(task.head.robot) is str:
+            self._loader.fetch(pipes.Kernel(task.head.robot, str(task.head.query), *task.kernel))
+        self._stop_if_cancelled(worker)
 
     def _answered(self, worker: WorkerHandle, answer: pipes.Answered, reply: memoryview) -> None:
         task, robot, changes = worker.task, worker.robot, worker.audit

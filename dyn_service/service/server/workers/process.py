@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from dyn_service.api.preparation import load_modules
 from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.engine.robot import Robot
+from dyn_service.errors import DynError
 from dyn_service.kernels.making import listening
 from dyn_service.service.protocol.messages import decode_reply_head, encode, peek
 from dyn_service.service.server.administration import audit
@@ -40,7 +41,7 @@ from dyn_service.service.server.workers.pipes import Pipe, ToWorker
 
 _LOG = logging.getLogger(__name__)
 
-_NICE = 10  # niceness of workers, so that the server's process has priority
+_NICE = 5  # niceness of workers, so that the server's process has priority; at 10 they starve on a busy machine
 
 _PRELOADED = ("dyn_service.kernels.certify", "dyn_service.kernels.lower", "dyn_service.parsing.files")
 """Modules that the fork server imports once, so that the workers share their memory."""
@@ -184,6 +185,10 @@ class ProcessWorker:
         if isinstance(job, Job) and job.plan is None and not job.slow:
             self._pipe.send(pipes.Returned(), encode(replace(job.request, inputs=UNSET, options=UNSET)))
             return
+        if work.needs_kernel and isinstance(job, Job) and job.plan is not None:
+            with suppress(DynError):  # the answer says so
+                job.plan.make_kernel(job.inputs, job.options)  # also for a request that is late: the next one needs it
+            self._pipe.send(pipes.HasKernel())
         reply = job if isinstance(job, bytes) else service.answer(job)
         for served in self._added:  # including known ones, whose expiry time may have changed
             robot = served.robot
