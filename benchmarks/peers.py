@@ -109,11 +109,11 @@ class DynService(Peer):
 
     def operations(self, query: str) -> int:
         """Returns the number of arithmetic operations for one state."""
-        from dyn_service.kernels.frames import simplest
+        from dyn_service.kernels.frames import cheapest_frames
         from dyn_service.kernels.graph import trace
 
         return trace(
-            simplest(self.robot.tree), self.robot.signature(ROWS[query], next(iter(ROWS[query].kernels)))
+            cheapest_frames(self.robot.tree), self.robot.signature(ROWS[query], next(iter(ROWS[query].kernels)))
         ).operations
 
 

@@ -1,4 +1,4 @@
-"""Robots whose joints follow others, by their files or drawn, beside the same ones whose joints move by themselves.
+"""Robots with mimic joints, from files or random, with the same robots without mimic joints.
 
 What ties the two is written down here once more, from the relations alone: q_all = S q + o, v_all = S v.
 """
@@ -79,9 +79,7 @@ def drawn(description: Description, seed: int, share: float = 0.4) -> Descriptio
     order = [one_way[k] for k in rng.permutation(len(one_way))]
     count = max(1, round(share * len(order))) if len(order) > 1 else 0
     relations: dict[str, Mimic] = {}
-    for k in range(
-        len(order) - count, len(order)
-    ):  # each follows one that stands before it, so that none follows itself
+    for k in range(len(order) - count, len(order)):  # each follows a joint before it, so that there is no cycle
         multiplier = float(rng.choice([1.0, -1.0, *rng.uniform(-2.0, 2.0, 3)]))
         offset = float(rng.choice([0.0, rng.uniform(-1.0, 1.0)]))
         relations[order[k]] = Mimic(order[int(rng.integers(0, k))], multiplier, offset)

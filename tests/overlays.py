@@ -1,6 +1,6 @@
-"""Overlays beside descriptions that were edited: what of a robot is otherwise, said in both ways.
+"""Random changes of a robot, expressed both as an overlay and as an edited description.
 
-The descriptions are edited with arithmetic of their own, so that nothing of `engine/overlay.py` is held against itself.
+The description is edited without `engine/altered_trees.py`, so that the two are independent.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ def joined(own: described.Inertial | None, payload: Payload) -> described.Inerti
 
 
 def fixed(robot: Robot, q: np.ndarray, names: Sequence[str]) -> Description:
-    """The robot's description with these joints, and those that follow them, fixed where they stand at q."""
+    """The robot's description with these joints and their mimic joints fixed at q."""
     tree, joints = robot.tree, []
     for joint in robot._description.joints:
         body = tree.joints.index(joint.name)
-        if not joint.moves.nv or tree.joints[tree.leader[body]] not in names:
+        if not joint.moves.nv or tree.joints[tree.mimicked_body[body]] not in names:
             joints.append(joint)
             continue
         R, p = composite.pose(tree, body, q)
@@ -154,7 +154,7 @@ class State:
         return made
 
     def inputs(self, row: Query) -> dict[str, Any]:
-        """Of one row, but for the overlay and gravity."""
+        """Optional inputs of a row, without overlay and gravity."""
         given: dict[str, Any] = {}
         seen: dict[str, int] = {}
         for name, spec in row.inputs.items():
@@ -180,10 +180,10 @@ class State:
 
 def options(row: Query, method: str) -> Iterator[dict[str, Any]]:
     """Those that choose a kernel, and the axes."""
-    chosen = {row.selector: method} if row.selector else {}
+    chosen = {row.kernel_option: method} if row.kernel_option else {}
     yield chosen
-    if row.axes is not None:
-        yield {**chosen, row.axes: "world"}
+    if row.axes_option is not None:
+        yield {**chosen, row.axes_option: "world"}
 
 
 def numbers(outputs: dict[str, Any], row: Query) -> dict[str, np.ndarray]:
@@ -208,7 +208,7 @@ def of_free(robot: Robot, reduced: Robot, row: Query, outputs: dict[str, np.ndar
         "na": (pairs_of(robot), pairs_of(reduced)),
     }
     places = {symbol: [whole.index(name) for name in part] for symbol, (whole, part) in labels.items()}
-    ways = [k for k, name in enumerate(robot.tree.ways) if name in reduced.tree.moving_joints]
+    ways = [k for k, name in enumerate(robot.tree.rate_joints) if name in reduced.tree.moving_joints]
     places["nr"] = ways
     found = {}
     for name, array in outputs.items():

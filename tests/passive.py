@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from dyn_service.api.spec import EVERY_PART, PassivePart
+from dyn_service.api.spec import PASSIVE_PARTS, PassivePart
 from dyn_service.engine.robot import Robot
 from dyn_service.model import composite
 from dyn_service.model.building import tree_of
 from dyn_service.model.description import Description, RootType, rooted, without_passive
-from dyn_service.model.mimic import unled
+from dyn_service.model.mimic import without_mimics
 from dyn_service.parsing.urdf.reader import read
 from tests.conftest import URDF
 
@@ -21,7 +21,7 @@ from tests.conftest import URDF
 def restless(
     source: str | os.PathLike[str] | Description,
     seed: int = 0,
-    parts: Collection[PassivePart] = EVERY_PART,
+    parts: Collection[PassivePart] = PASSIVE_PARTS,
     root: RootType = "fixed",
 ) -> Robot:
     """The robot with those parts at each of its joints, of sizes like what the joint moves; and nothing else that they
@@ -29,7 +29,7 @@ def restless(
     or shift, and none at the root.
     """
     described = without_passive(source if isinstance(source, Description) else read(source))
-    tree = tree_of(unled(described))
+    tree = tree_of(without_mimics(described))
     rng = np.random.default_rng(seed)
     moved = np.maximum(np.diag(composite.mass_matrix(tree, tree.configuration.neutral)), 1e-3)
     of = {joint: float(moved[k]) for k, joint in enumerate(tree.configuration.velocity_joints)}

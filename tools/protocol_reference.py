@@ -80,7 +80,8 @@ def _row(
     lines += _list("Inputs", _inputs(row), inputs, described, row.name) or ["No inputs.", ""]
     lines += _list("Options", _options(row), options)
     outputs = [f"`{n}` list of {label.dimension} strings: {label.text}" for n, label in row.labels.items()]
-    for name, spec in ({**row.outputs, **row.between} if isinstance(row, Computation) else row.outputs).items():
+    more = row.intermediate_outputs if isinstance(row, Computation) else {}
+    for name, spec in {**row.outputs, **more}.items():
         called = "by formulation" if spec.kind == "residuals" else f"`{name}`"
         outputs.append(f"{called} {_shape(spec)}{_unit(spec)}: {spec.text}")
     return lines + _list("Outputs", outputs)
@@ -97,7 +98,7 @@ def _inputs(row: Row) -> list[str]:
 def _options(row: Row) -> list[str]:
     options = []
     for option in row.options.values():
-        values = " or ".join(f'`"{c}"`' for c in option.choices) if option.choices else option.takes
+        values = " or ".join(f'`"{c}"`' for c in option.choices) if option.choices else option.allowed
         default = "nil" if option.default is None else f"`{json.dumps(option.default)}`"
         text = f": {option.text}" if option.text else ""
         options.append(f"`{option.name}` {values}, {'required' if option.required else f'default {default}'}{text}")

@@ -16,7 +16,7 @@ import numpy as np
 from dyn_service.api.queries import QUERIES, Wrench
 from dyn_service.engine.robot import Robot
 from dyn_service.formulations import segments
-from dyn_service.kernels.frames import simplest
+from dyn_service.kernels.frames import cheapest_frames
 from dyn_service.kernels.graph import trace
 from dyn_service.kernels.signature import signature_of
 from dyn_service.model.building import tree_of
@@ -57,7 +57,7 @@ def operations(tree: Tree, path: str) -> int:
     row, n = QUERIES[name], len(tree)
     shape = dict.fromkeys(("nq", "nv", "nl", "nb"), n) | {"nj": n - 1}
     signature = signature_of(row, method or next(iter(row.kernels)), shape)
-    return trace(simplest(tree), signature).operations
+    return trace(cheapest_frames(tree), signature).operations
 
 
 def thousands(number: int) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.results import Array
-from dyn_service.api.spec import Local, Means, Spec
+from dyn_service.api.spec import Local, OptionSpec, Spec
 
 DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
 """m/s^2, world axes: a robot's gravity unless its file gives another. `gravity=None` is the robot's own gravity."""
@@ -45,7 +45,7 @@ class Wrench(msgspec.Struct, frozen=True, eq=False):
     frame: str = "world"
 
 
-class _Immutable:
+class Immutable:
     """Base class of dataclasses that keep read-only copies of the arrays, lists and maps that they are made from."""
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ def _key(value: Any) -> Hashable:
         return value.dtype.str, value.shape, value.tobytes()
     if kind is MappingProxyType:
         return tuple((name, _key(entry)) for name, entry in value.items())
-    if isinstance(value, _Immutable):
+    if isinstance(value, Immutable):
         return kind, value.content
     if value is None or isinstance(value, str | int | np.number):
         return kind, value
@@ -100,7 +100,7 @@ def _key(value: Any) -> Hashable:
 
 
 @dataclass(frozen=True, eq=False)
-class Payload(_Immutable):
+class Payload(Immutable):
     """A body fixed to a link.
 
     link: the link's name. mass: (...,) kg, more than 0. com: (..., 3) m, its centre of mass in the link's frame.
@@ -114,7 +114,7 @@ class Payload(_Immutable):
 
 
 @dataclass(frozen=True, eq=False)
-class Inertial(_Immutable):
+class Inertial(Immutable):
     """A replacement for the inertia of a link; fields that are None are unchanged.
 
     mass: (...,) kg, more than 0. com: (..., 3) m, its centre of mass in the link's frame. inertia: (..., 3, 3) kg m^2,
@@ -127,7 +127,7 @@ class Inertial(_Immutable):
 
 
 @dataclass(frozen=True, eq=False)
-class JointNumbers(_Immutable):
+class JointNumbers(Immutable):
     """Replacements for a joint's passive properties; fields that are None are unchanged. Each is (...,) and applies to
     all degrees of freedom of the joint.
 
@@ -145,7 +145,7 @@ class JointNumbers(_Immutable):
 
 
 @dataclass(frozen=True, eq=False)
-class Overlay(_Immutable):
+class Overlay(Immutable):
     """Changed numbers of a robot. They need no compilation, and their leading axes broadcast like those of any input,
     so that one call can compute thousands of different robots.
 
@@ -241,7 +241,7 @@ Wrenches = Annotated[
     Wrench | Sequence[Wrench] | None,
     Spec(("nb", 6), "N m, N", "external wrenches on links, see `Wrench`", kind="wrenches"),
 ]
-Offset = Annotated[
+SensorPosition = Annotated[
     ArrayLike | None,
     Spec(
         (3,),
@@ -250,7 +250,7 @@ Offset = Annotated[
         default=(0.0, 0.0, 0.0),
     ),
 ]
-Turn = Annotated[
+SensorRotation = Annotated[
     ArrayLike | None,
     Spec(
         (3,),
@@ -268,7 +268,7 @@ Point = Annotated[
 ]
 PointAxes = Annotated[
     Literal["world_aligned", "local", "world"],
-    Means(
+    OptionSpec(
         "motion of the point in world axes or in link axes, or motion of the link's point at the world's origin in "
         "world axes"
     ),
@@ -285,7 +285,8 @@ Directions = Annotated[
     ),
 ]
 Direction = Annotated[
-    Literal["parent_on_child", "child_on_parent"], Means("the load that is measured; the other one is its negative")
+    Literal["parent_on_child", "child_on_parent"],
+    OptionSpec("the load that is measured; the other one is its negative"),
 ]
 PositionGain = Annotated[
     ArrayLike, Spec(("nv",), "1/s^2", "position gain, a number or one per entry of v", scalar=True, kind="gain")
@@ -351,10 +352,10 @@ ActingWrenches = Annotated[
         kind="wrenches",
     ),
 ]
-Altered = Annotated[
+OverlayInput = Annotated[
     Overlay | None, Spec((), "kg, m, ..", "changed numbers of the robot, see `Overlay`", kind="overlay")
 ]
-Load = Annotated[Payload | None, Spec((), "kg, m", "a body fixed to a link during the motion", kind="payload")]
+PayloadInput = Annotated[Payload | None, Spec((), "kg, m", "a body fixed to a link during the motion", kind="payload")]
 Contacts = Annotated[
     Contact | Sequence[Contact] | None,
     Spec((), "m, N/m, ..", "points of links against planes, see `Contact`", kind="contacts"),
@@ -389,35 +390,38 @@ Motions = Annotated[
         kind="motions",
     ),
 ]
-Axes = Annotated[Literal["body", "world"], Means("axes of the result", role="axes")]
-JointAxes = Annotated[Literal["joint", "world"], Means("axes of the result", role="axes")]
+Axes = Annotated[Literal["body", "world"], OptionSpec("axes of the result", role="axes")]
+JointAxes = Annotated[Literal["joint", "world"], OptionSpec("axes of the result", role="axes")]
 Passive = Annotated[
-    bool, Means("whether passive joint properties act: damping, friction, armature, springs", role="passive")
+    bool, OptionSpec("whether passive joint properties act: damping, friction, armature, springs", role="passive")
 ]
-LinkRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; default: all", role="rows")]
-JointRows = Annotated[Sequence[str] | None, Means("rows by name, in that order; default: all", role="rows")]
-PositionLimits = Annotated[bool, Means("whether joints have stops at their position limits")]
-EffortLimits = Annotated[bool, Means("whether efforts are clipped to their limits")]
-VelocityLimits = Annotated[bool, Means("whether joints are braked beyond their velocity limits")]
+LinkRows = Annotated[Sequence[str] | None, OptionSpec("rows by name, in that order; default: all", role="rows")]
+JointRows = Annotated[Sequence[str] | None, OptionSpec("rows by name, in that order; default: all", role="rows")]
+PositionLimits = Annotated[bool, OptionSpec("whether joints have stops at their position limits")]
+EffortLimits = Annotated[bool, OptionSpec("whether efforts are clipped to their limits")]
+VelocityLimits = Annotated[bool, OptionSpec("whether joints are braked beyond their velocity limits")]
 StopTime = Annotated[
     float,
-    Means("time constant of stops, and of contacts without a stiffness, s; 0: five steps, or one of `stick_slip`"),
+    OptionSpec("time constant of stops, and of contacts without a stiffness, s; 0: five steps, or one of `stick_slip`"),
 ]
 StopDamping = Annotated[
-    float, Means("relative increase of the stiffness of stops and contacts per unit of approach velocity, s/rad or s/m")
+    float,
+    OptionSpec("relative increase of the stiffness of stops and contacts per unit of approach velocity, s/rad or s/m"),
 ]
 SettleTime = Annotated[
-    float, Means("time constant of the correction of points that are off their planes or slide, s; 0: none")
+    float, OptionSpec("time constant of the correction of points that are off their planes or slide, s; 0: none")
 ]
 Least = Annotated[
-    Literal["forces", "efforts"], Means("what is minimised: contact forces, or efforts and then contact forces")
+    Literal["forces", "efforts"], OptionSpec("what is minimised: contact forces, or efforts and then contact forces")
 ]
-Undriven = Annotated[Sequence[str] | None, Means("joints without a motor, by name; default: floating and planar ones")]
-StepLength = Annotated[float, Means("length of a step, s")]
-StepCount = Annotated[int, Means("number of steps")]
-Every = Annotated[int, Means("interval of records, in steps")]
-FirstStep = Annotated[int, Means("number of the first step, if this is part of a longer motion")]
-FirstTime = Annotated[float, Means("time of step 0, s")]
+Undriven = Annotated[
+    Sequence[str] | None, OptionSpec("joints without a motor, by name; default: floating and planar ones")
+]
+StepLength = Annotated[float, OptionSpec("length of a step, s")]
+StepCount = Annotated[int, OptionSpec("number of steps")]
+Every = Annotated[int, OptionSpec("interval of records, in steps")]
+FirstStep = Annotated[int, OptionSpec("number of the first step, if this is part of a longer motion")]
+FirstTime = Annotated[float, OptionSpec("time of step 0, s")]
 Progress = Annotated[Callable[[float], None] | None, Local()]
 """Called repeatedly with the completed fraction; its exceptions end the computation, local or remote."""
 

@@ -107,7 +107,7 @@ def broadcast(leads: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
         ) from None
 
 
-def spread(value: Any, lead: tuple[int, ...]) -> Any:
+def with_leading_axes(value: Any, lead: tuple[int, ...]) -> Any:
     """Adds leading axes to vectors; values that are not arrays of numbers are returned unchanged."""
     array = numbers(value)
     if array is None or not array.ndim:

@@ -1,6 +1,6 @@
-"""Predicted cost of an answer from its row of the table, the robot's sizes and the shapes of the inputs.
+"""Predicts the cost of an answer from its row of the table, the robot's sizes and the shapes of the inputs.
 
-Rows say how their work grows (`spec.Query.grows`, `spec.Computation.cost`); here are the unit and the parts that all
+Rows specify how their cost grows (`Query.cost_exponent`, `Computation.cost`); here are the unit and the parts that all
 have. Work is in seconds of one core as it was when the figures below were measured: a prediction that is right within
 a factor of some, which is what a limit needs. Nothing is computed from the numbers in the inputs, and nothing as large
 as they are is made. A server compares the predicted cost with its limits before it computes anything.
@@ -119,18 +119,18 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
         robots = count(shapes[-1])
     lead = leading(shapes)
     states, n = count(lead), sizes["nl"]
-    method = options[row.selector] if row.selector is not None else ""
+    method = options[row.kernel_option] if row.kernel_option is not None else ""
     # With mimic joints, queries with the inverse of M factor it.
-    grows = 3 if method in row.inverts and sizes["nr"] > sizes["nv"] else row.grows[method]
-    work = states * (n * BODY_S + (n**3 * CUBE_S if grows > 1 else 0.0) + numbers * NUMBER_S)
+    exponent = 3 if method in row.inverts_mass_matrix and sizes["nr"] > sizes["nv"] else row.cost_exponent[method]
+    work = states * (n * BODY_S + (n**3 * CUBE_S if exponent > 1 else 0.0) + numbers * NUMBER_S)
     work += CALL_S + len(acting) * (WRENCH_S + states * WRENCH_STATE_S)
-    turned = row.axes is not None and options[row.axes] == "world"
-    if turned:
+    rotated = row.axes_option is not None and options[row.axes_option] == "world"
+    if rotated:
         work += TURN_S + states * numbers * TURN_NUMBER_S
     if laid:
         work += OVERLAY_S + OVERLAY_WORK * states * n * BODY_S + robots * n * OVERLAY_BODY_S
     reply = 8 * states * per_state
-    memory = COPIES * reply + _given_bytes(inputs.values()) + (8 * states * 24 * n if turned or acting else 0)
+    memory = COPIES * reply + _given_bytes(inputs.values()) + (8 * states * 24 * n if rotated or acting else 0)
     memory += robots * n * OVERLAY_BYTES if laid else 0
     return Cost(work, memory, reply, lead, wrenches=len(acting))
 
@@ -151,12 +151,12 @@ def overlay_lead(overlay: Overlay | None) -> Lead:
 
 def answer_numbers(row: Query, sizes: Dimensions, options: Mapping[str, Any] | None = None) -> int:
     """Returns the number of entries in the answer for one state; of all rows if no option selects some."""
-    asked = None if row.rows is None or options is None else options[row.rows]
+    asked = None if row.rows_option is None or options is None else options[row.rows_option]
     per_state = sum(math.prod(spec.dims(sizes)) for spec in row.outputs.values())
     if asked is None:
         return per_state
     # All rows are computed, and the named ones are copied from them, each as often as it is named.
-    return max(per_state, sum(_rows(spec, sizes, row.selected, len(asked)) for spec in row.outputs.values()))
+    return max(per_state, sum(_rows(spec, sizes, row.row_dimension, len(asked)) for spec in row.outputs.values()))
 
 
 def wrench_shapes(acting: Iterable[Wrench], axes: int) -> list[Lead]:

@@ -1,6 +1,6 @@
 """The description of a robot: one struct, made by the robot, sent by `describe_robot`, read by every client.
 
-`Described` has the properties of any robot, local or remote, blocking or awaited.
+`RobotProperties` has the properties of any robot, local or remote, blocking or awaited.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-class Described:
+class RobotProperties:
     """A robot's names, sizes, joints and limits.
 
     Args:

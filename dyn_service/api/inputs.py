@@ -22,7 +22,7 @@ def row_of(name: str) -> Query:
     return row
 
 
-def unknown(query: str, what: str, name: str, known: Mapping[str, object]) -> InvalidArgumentError:
+def unknown_name(query: str, what: str, name: str, known: Mapping[str, object]) -> InvalidArgumentError:
     """Returns the error for an input or option (`what`) that a query does not have; `path` names it."""
     names = f"its {what}s are {', '.join(known)}" if known else "it has none"
     message = f"{query} has no {what} '{name}'; {names}{did_you_mean(name, known)}"
@@ -37,13 +37,13 @@ def check_names(row: Row, given: Mapping[str, Any]) -> None:
     """
     for name in given:
         if name not in row.inputs:
-            raise unknown(row.name, "input", name, row.inputs)
+            raise unknown_name(row.name, "input", name, row.inputs)
     for name in row.required:
         if given.get(name) is None:
-            raise needed(row, name)
+            raise missing_input(row, name)
 
 
-def needed(row: Row, name: str) -> InvalidArgumentError:
+def missing_input(row: Row, name: str) -> InvalidArgumentError:
     """Returns the error for a missing input."""
     return InvalidArgumentError(f"{row.name} needs the input '{name}'", path=f"inputs.{name}")
 
@@ -57,7 +57,7 @@ def checked_options(row: Row, options: Mapping[str, Any]) -> dict[str, Any]:
     chosen = {name: option.default for name, option in row.options.items() if not option.required}
     for name, value in options.items():
         if name not in row.options:
-            raise unknown(row.name, "option", name, row.options)
+            raise unknown_name(row.name, "option", name, row.options)
         chosen[name] = checked_option(row.options[name], value, f"options.{name}")
     for name in row.options:
         if name not in chosen:
@@ -71,9 +71,9 @@ def checked_option(option: Option, value: Any, path: str | None = None) -> Any:
     Raises:
         InvalidArgumentError: The value is invalid; `path` names the option, by its name unless another is given.
     """
-    if not option.is_one(value):
+    if not option.accepts(value):
         said = repr(value) + did_you_mean(value, option.choices) if option.choices else found(value)
-        raise InvalidArgumentError(f"{option.name} must be {option.takes}, found {said}", path=path or option.name)
+        raise InvalidArgumentError(f"{option.name} must be {option.allowed}, found {said}", path=path or option.name)
     return _PLAIN.get(option.type, _same)(value)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from numpy.typing import ArrayLike
 
-from dyn_service.api.arguments import EffortFunction, _Immutable
+from dyn_service.api.arguments import EffortFunction, Immutable
 from dyn_service.api.spec import Spec
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Compensation = Literal["none", "gravity", "reference"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Law(_Immutable):
+class SimulationLaw(Immutable):
     """A control law as data.
 
     q_ref: (nq,) rad | m. v_ref: (nv,) rad/s | m/s. feedforward: (nv,) N m | N, added. limit: (nv,) N m | N, at least 0,
@@ -45,8 +45,8 @@ class Law(_Immutable):
     model: RobotQueries | None = None
 
     def __post_init__(self) -> None:
-        if type(self) is Law:
-            raise TypeError("Law is a base class: use PDLaw, ComputedTorqueLaw or StateFeedbackLaw")
+        if type(self) is SimulationLaw:
+            raise TypeError("SimulationLaw is a base class: use PDLaw, ComputedTorqueLaw or StateFeedbackLaw")
         super().__post_init__()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -74,7 +74,7 @@ class Law(_Immutable):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PDLaw(Law):
+class PDLaw(SimulationLaw):
     """Springs and dampers at the joints.
 
     kp: (nv,) N m/rad | N/m. kd: (nv,) N m s/rad | N s/m. compensation: `gravity` adds the efforts that hold the robot
@@ -89,7 +89,7 @@ class PDLaw(Law):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ComputedTorqueLaw(Law):
+class ComputedTorqueLaw(SimulationLaw):
     """Inverse dynamics with linear error feedback: the query `computed_torque`.
 
     kp: (nv,) 1/s^2. kd: (nv,) 1/s. a_ref: (nv,) rad/s^2 | m/s^2.
@@ -101,7 +101,7 @@ class ComputedTorqueLaw(Law):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StateFeedbackLaw(Law):
+class StateFeedbackLaw(SimulationLaw):
     """Linear feedback of the state, such as that of a linear-quadratic regulator.
 
     gain: K (nv, 2 nv) of position errors, then velocity errors, all entries of v.
@@ -121,7 +121,7 @@ SCALARS = ("limit", "kp", "kd")
 """The numbers of laws for which one number means a vector of equal numbers."""
 
 Efforts = Annotated[
-    ArrayLike | EffortFunction | Law | None,
+    ArrayLike | EffortFunction | SimulationLaw | None,
     Spec(
         ("nv",), "N m | N", "efforts, constant or (.., steps, nv), each held for one step; default: zero", kind="effort"
     ),

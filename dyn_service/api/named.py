@@ -48,7 +48,7 @@ def lead_of(kind: Kind, names: Any) -> tuple[int, ...]:
     return (_lead(names) or ()) if kind == "link" else ()
 
 
-def marks(kind: Kind, names: Any, links: Sequence[str], robot: str, path: str) -> Array:
+def one_hot(kind: Kind, names: Any, links: Sequence[str], robot: str, path: str) -> Array:
     """Returns the one-hot vectors, (..., nl) or (6,), for a result of `names_of`.
 
     Args:

@@ -80,7 +80,7 @@ def fill(row: Query, result: Any, arrays: Sequence[Array | None]) -> Any:
     Raises:
         InvalidArgumentError: An array has another shape than its output; nothing is copied then.
     """
-    names = row.answers
+    names = row.result_names
     answers = {row.output: result} if row.output else {name: getattr(result, name) for name in names}
     for k, (name, array) in enumerate(zip(row.outputs, arrays, strict=True)):
         if array is not None and array.shape != np.shape(answers[name]):

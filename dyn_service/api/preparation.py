@@ -1,8 +1,8 @@
 """Kernels to compile ahead of time, by purpose, so that no call waits for a compiler.
 
-`control` is all that control loops ask; each computation on a robot is a purpose too, such as `verify` and `simulate`:
-all that it asks, in every method. `tests/api/test_preparation.py` holds what rows say of themselves against what a
-first call compiles.
+`control` consists of the queries of control loops. Each computation on a robot, such as `verify` and `simulate`, is
+also a purpose: the queries that it uses, with every method. `tests/api/test_preparation.py` checks that a first call
+compiles these kernels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dyn_service.support.suggestions import did_you_mean
 
 PURPOSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"control": tuple(name for name, row in QUERIES.items() if row.control)}
-    | {name: row.asks for name, row in COMPUTATIONS.items() if row.asks}
+    | {name: row.queries for name, row in COMPUTATIONS.items() if row.queries}
 )
 """Rows of the table by purpose."""
 

@@ -26,7 +26,6 @@ from dyn_service.api.arguments import (
     AccelerationResult,
     ActingWrenches,
     ActiveContacts,
-    Altered,
     Axes,
     Contact,
     Contacts,
@@ -61,19 +60,19 @@ from dyn_service.api.arguments import (
     JointRows,
     Least,
     LinkRows,
-    Load,
     MassMatrixResult,
     Method,
     Momentum,
     MomentumRateResult,
     MomentumResult,
     Motions,
-    Offset,
     Out,
     Outs,
     Overlay,
+    OverlayInput,
     Passive,
     Payload,
+    PayloadInput,
     Point,
     PointAxes,
     PointLink,
@@ -91,13 +90,14 @@ from dyn_service.api.arguments import (
     SegmentOmega,
     SegmentOmegaDot,
     SegmentRotation,
+    SensorPosition,
+    SensorRotation,
     SettleTime,
     Step,
     StepCount,
     StepLength,
     StopDamping,
     StopTime,
-    Turn,
     Undriven,
     Velocity,
     VelocityGain,
@@ -108,7 +108,7 @@ from dyn_service.api.arguments import (
     Wrenches,
     WrenchFunction,
 )
-from dyn_service.api.description import Described
+from dyn_service.api.description import RobotProperties
 from dyn_service.api.laws import ComputedTorqueLaw, Efforts, PDLaw, StateFeedbackLaw
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.results import (
@@ -159,7 +159,7 @@ from dyn_service.api.results import (
 )
 from dyn_service.api.spec import (
     COMPUTATIONS,
-    EVERY_PART,
+    PASSIVE_PARTS,
     QUERIES,
     Computation,
     Option,
@@ -203,7 +203,7 @@ __all__ = [
 ]
 
 
-class RobotQueries(Described, ABC):
+class RobotQueries(RobotProperties, ABC):
     """The queries of a robot, in this process (`Robot`) or over a socket (`RemoteRobot`): the same methods.
 
     Queries write their result into `out`, and compute large batches in up to `workers` threads; see `api.outputs`.
@@ -248,7 +248,7 @@ class RobotQueries(Described, ABC):
     @query(
         equation="Newton-Euler (7), (13), (18a); body frames: Newton/Euler recursion",
         kernel="newton_euler.inverse_dynamics",
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def inverse_dynamics(
         self,
@@ -258,7 +258,7 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -275,9 +275,9 @@ class RobotQueries(Described, ABC):
     @query(
         equation="Newton-Euler (19b); with method='mass_matrix' (19a)",
         kernel={"articulated": "articulated.forward_dynamics", "mass_matrix": "mass_matrix.forward_dynamics"},
-        inverts=True,
-        grows={"articulated": 1, "mass_matrix": 3},
-        passive=EVERY_PART,
+        inverts_mass_matrix=True,
+        cost_exponent={"articulated": 1, "mass_matrix": 3},
+        passive=PASSIVE_PARTS,
     )
     def forward_dynamics(
         self,
@@ -288,7 +288,7 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         method: Method = "articulated",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -303,7 +303,13 @@ class RobotQueries(Described, ABC):
 
     @query(equation="Newton-Euler (16), (18c)", kernel="mass_matrix.mass_matrix", passive=("armature",))
     def mass_matrix(
-        self, q: Position, *, overlay: Altered = None, passive: Passive = True, out: Out = None, workers: Workers = None
+        self,
+        q: Position,
+        *,
+        overlay: OverlayInput = None,
+        passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
     ) -> MassMatrixResult:
         """Mass matrix M(q) of the system: kinetic energy is v^T M v / 2."""
 
@@ -318,7 +324,7 @@ class RobotQueries(Described, ABC):
         v: Velocity,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -335,7 +341,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -346,8 +352,8 @@ class RobotQueries(Described, ABC):
         equation="Newton-Euler (15), (18a), (20)",
         kernel="constraint.constraint_forces",
         bodies="links",
-        inverts=True,
-        passive=EVERY_PART,
+        inverts_mass_matrix=True,
+        passive=PASSIVE_PARTS,
     )
     def constraint_forces(
         self,
@@ -359,7 +365,7 @@ class RobotQueries(Described, ABC):
         frame: JointAxes = "joint",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[ConstraintForces] = None,
         workers: Workers = None,
@@ -384,12 +390,12 @@ class RobotQueries(Described, ABC):
         a: Acceleration,
         *,
         joints: JointRows = None,
-        xyz: Offset = None,
-        rpy: Turn = None,
+        xyz: SensorPosition = None,
+        rpy: SensorRotation = None,
         direction: Direction = "parent_on_child",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[ForceTorque] = None,
         workers: Workers = None,
     ) -> ForceTorque:
@@ -412,8 +418,8 @@ class RobotQueries(Described, ABC):
         a: Acceleration,
         *,
         links: LinkRows = None,
-        xyz: Offset = None,
-        rpy: Turn = None,
+        xyz: SensorPosition = None,
+        rpy: SensorRotation = None,
         gravity: Gravity = None,
         out: Outs[ImuReading] = None,
         workers: Workers = None,
@@ -433,7 +439,7 @@ class RobotQueries(Described, ABC):
     @query(
         equation="Newton-Euler (18) with q-ddot = a_ref + kd (v_ref - v) + kp (q_ref - q)",
         kernel="newton_euler.computed_torque",
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def computed_torque(
         self,
@@ -447,7 +453,7 @@ class RobotQueries(Described, ABC):
         kd: VelocityGain,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -483,7 +489,7 @@ class RobotQueries(Described, ABC):
         *,
         point: Point = None,
         frame: PointAxes = "world_aligned",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[PointMotion] = None,
         workers: Workers = None,
     ) -> PointMotion:
@@ -501,7 +507,7 @@ class RobotQueries(Described, ABC):
         },
         bodies="links",
         control=False,
-        inverts=True,
+        inverts_mass_matrix=True,
         passive=("armature",),
     )
     def operational_space(
@@ -512,7 +518,7 @@ class RobotQueries(Described, ABC):
         point: Point = None,
         directions: Directions = None,
         frame: PointAxes = "world_aligned",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[OperationalSpace] = None,
         workers: Workers = None,
@@ -535,7 +541,7 @@ class RobotQueries(Described, ABC):
         frame: Axes = "body",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[LinkMotion] = None,
         workers: Workers = None,
     ) -> LinkMotion:
@@ -549,15 +555,15 @@ class RobotQueries(Described, ABC):
         kernel="articulated.branch_inertias",
         bodies="moving",
         control=False,
-        inverts=True,
-        alone=True,
+        inverts_mass_matrix=True,
+        rejects_mimic=True,
         passive=("armature",),
     )
     def branch_inertias(
         self,
         q: Position,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[BranchInertias] = None,
         workers: Workers = None,
@@ -581,8 +587,8 @@ class RobotQueries(Described, ABC):
         kernel={"D": "operators.influence_operators", "beta": "operators.yielding_operators"},
         bodies="moving",
         control=False,
-        inverts=("beta",),
-        alone=("beta",),
+        inverts_mass_matrix=("beta",),
+        rejects_mimic=("beta",),
         passive={"D": (), "beta": ("armature",)},
     )
     def influence_operators(
@@ -591,7 +597,7 @@ class RobotQueries(Described, ABC):
         *,
         operator: Literal["D", "beta"] = "D",
         frame: Axes = "body",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[InfluenceOperators] = None,
         workers: Workers = None,
@@ -617,7 +623,7 @@ class RobotQueries(Described, ABC):
         frame: Axes = "body",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[NewtonEulerBlocks] = None,
         workers: Workers = None,
     ) -> NewtonEulerBlocks:
@@ -638,7 +644,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         *,
         frame: Axes = "body",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[MassMatrixSteps] = None,
         workers: Workers = None,
@@ -655,7 +661,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         v: Velocity,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[PassiveForces] = None,
         workers: Workers = None,
     ) -> PassiveForces:
@@ -669,7 +675,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         v: Velocity,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -683,8 +689,8 @@ class RobotQueries(Described, ABC):
             "mass_matrix": "hamilton.velocity_through_mass_matrix",
         },
         control=False,
-        inverts=True,
-        grows={"articulated": 1, "mass_matrix": 3},
+        inverts_mass_matrix=True,
+        cost_exponent={"articulated": 1, "mass_matrix": 3},
         passive=("armature",),
     )
     def velocity_from_momentum(
@@ -693,7 +699,7 @@ class RobotQueries(Described, ABC):
         p: Momentum,
         *,
         method: Method = "articulated",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -707,8 +713,8 @@ class RobotQueries(Described, ABC):
         equation="Hamilton (2), (P.1e)-(P.1g), (P.3b)",
         kernel="hamilton.momentum_rate",
         control=False,
-        inverts=True,
-        passive=EVERY_PART,
+        inverts_mass_matrix=True,
+        passive=PASSIVE_PARTS,
     )
     def momentum_rate(
         self,
@@ -718,7 +724,7 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -732,7 +738,7 @@ class RobotQueries(Described, ABC):
         v: Velocity,
         *,
         frame: Axes = "body",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[SystemMomentum] = None,
         workers: Workers = None,
     ) -> SystemMomentum:
@@ -748,7 +754,7 @@ class RobotQueries(Described, ABC):
         frame: Axes = "body",
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[SystemMomentumRate] = None,
         workers: Workers = None,
     ) -> SystemMomentumRate:
@@ -767,7 +773,7 @@ class RobotQueries(Described, ABC):
         v: Velocity,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[Energy] = None,
         workers: Workers = None,
@@ -779,7 +785,7 @@ class RobotQueries(Described, ABC):
         kernel="hamilton.hamiltonian",
         bodies="links",
         control=False,
-        inverts=True,
+        inverts_mass_matrix=True,
         passive=("armature", "springs"),
     )
     def hamiltonian(
@@ -788,7 +794,7 @@ class RobotQueries(Described, ABC):
         p: Momentum,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[Hamiltonian] = None,
         workers: Workers = None,
@@ -799,8 +805,8 @@ class RobotQueries(Described, ABC):
         equation="Projected Newton-Euler 5.4-5.6; matrix formalism M q-ddot = C + G + Q + E",
         kernel="projected.terms",
         control=False,
-        grows=3,
-        passive=EVERY_PART,
+        cost_exponent=3,
+        passive=PASSIVE_PARTS,
     )
     def equation_terms(
         self,
@@ -810,7 +816,7 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[EquationTerms] = None,
         workers: Workers = None,
@@ -823,7 +829,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         *,
         links: LinkRows = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[Jacobians] = None,
         workers: Workers = None,
     ) -> Jacobians:
@@ -838,7 +844,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         v: Velocity,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Outs[BiasAccelerations] = None,
         workers: Workers = None,
     ) -> BiasAccelerations:
@@ -849,7 +855,7 @@ class RobotQueries(Described, ABC):
         kernel="body_frame.recursion",
         bodies="links",
         control=False,
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def body_recursion(
         self,
@@ -859,7 +865,7 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[BodyRecursion] = None,
         workers: Workers = None,
@@ -870,9 +876,9 @@ class RobotQueries(Described, ABC):
         equation="Hamilton (1), (2): (P.5b) and (P.3b) together; with method='mass_matrix' (P.5a)",
         kernel={"articulated": "hamilton.flow", "mass_matrix": "hamilton.flow_through_mass_matrix"},
         control=False,
-        inverts=True,
-        grows={"articulated": 1, "mass_matrix": 3},
-        passive=EVERY_PART,
+        inverts_mass_matrix=True,
+        cost_exponent={"articulated": 1, "mass_matrix": 3},
+        passive=PASSIVE_PARTS,
     )
     def hamiltonian_flow(
         self,
@@ -883,7 +889,7 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         method: Method = "articulated",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[HamiltonianFlow] = None,
         workers: Workers = None,
@@ -902,7 +908,7 @@ class RobotQueries(Described, ABC):
         v: Velocity,
         a: Acceleration,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -930,7 +936,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         v: Velocity,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Out = None,
         workers: Workers = None,
     ) -> CoriolisMatrix:
@@ -957,7 +963,7 @@ class RobotQueries(Described, ABC):
         a: Acceleration,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Out = None,
         workers: Workers = None,
     ) -> InverseDynamicsRegressor:
@@ -1008,7 +1014,7 @@ class RobotQueries(Described, ABC):
         v: Velocity,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Out = None,
         workers: Workers = None,
     ) -> EnergyRegressor:
@@ -1043,8 +1049,8 @@ class RobotQueries(Described, ABC):
             "explicit_euler": "integration.explicit_euler",
         },
         control=False,
-        inverts=True,
-        passive=EVERY_PART,
+        inverts_mass_matrix=True,
+        passive=PASSIVE_PARTS,
     )
     def step(
         self,
@@ -1056,7 +1062,7 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[State] = None,
         workers: Workers = None,
@@ -1067,7 +1073,7 @@ class RobotQueries(Described, ABC):
         equation="derivatives of Newton-Euler (18a) by sweeps; see docs/theory/derivatives.md",
         kernel="derivatives.inverse_dynamics_derivatives",
         control=False,
-        passive=EVERY_PART,
+        passive=PASSIVE_PARTS,
     )
     def inverse_dynamics_derivatives(
         self,
@@ -1077,7 +1083,7 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -1091,9 +1097,9 @@ class RobotQueries(Described, ABC):
         equation="derivatives of Newton-Euler (19a) by sweeps; see docs/theory/derivatives.md",
         kernel="derivatives.forward_dynamics_derivatives",
         control=False,
-        inverts=True,
-        grows=3,
-        passive=EVERY_PART,
+        inverts_mass_matrix=True,
+        cost_exponent=3,
+        passive=PASSIVE_PARTS,
     )
     def forward_dynamics_derivatives(
         self,
@@ -1103,7 +1109,7 @@ class RobotQueries(Described, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -1121,9 +1127,9 @@ class RobotQueries(Described, ABC):
             "rk4": "derivatives.rk4",
         },
         control=False,
-        inverts=True,
-        grows=3,
-        passive=EVERY_PART,
+        inverts_mass_matrix=True,
+        cost_exponent=3,
+        passive=PASSIVE_PARTS,
     )
     def step_derivatives(
         self,
@@ -1135,7 +1141,7 @@ class RobotQueries(Described, ABC):
         gravity: Gravity = None,
         wrenches: Wrenches = None,
         integrator: Literal["semi_implicit_euler", "explicit_euler", "rk4"] = "semi_implicit_euler",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -1157,7 +1163,7 @@ class RobotQueries(Described, ABC):
         q: Position,
         v: Velocity,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -1177,7 +1183,7 @@ class RobotQueries(Described, ABC):
         v: Velocity,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
         workers: Workers = None,
@@ -1196,7 +1202,7 @@ class RobotQueries(Described, ABC):
         v: Velocity,
         a: Acceleration,
         *,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Out = None,
         workers: Workers = None,
     ) -> CentroidalDerivatives:
@@ -1221,7 +1227,7 @@ class RobotQueries(Described, ABC):
         *,
         point: Point = None,
         frame: PointAxes = "world_aligned",
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         out: Out = None,
         workers: Workers = None,
     ) -> PointMotionDerivatives:
@@ -1234,7 +1240,7 @@ class RobotQueries(Described, ABC):
         equation="fourteen formulations of the documents, see `dyn_service.formulations.verification`",
         run="formulations.verification.residuals",
         cost="formulations.cost.verify",
-        asks=(
+        queries=(
             "inverse_dynamics",
             "forward_dynamics",
             "mass_matrix",
@@ -1258,7 +1264,7 @@ class RobotQueries(Described, ABC):
         a: Acceleration,
         *,
         gravity: Gravity = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
     ) -> ResidualsResult:
         """Differences between the formulations at a state: relative residuals by name, (...,) each.
@@ -1273,7 +1279,7 @@ class RobotQueries(Described, ABC):
         cost="simulation.cost.simulate",
         parts="simulation.parts.simulate",
         part="simulation.parts.simulated",
-        asks=(
+        queries=(
             "forward_dynamics",
             "momentum",
             "velocity_from_momentum",
@@ -1286,7 +1292,7 @@ class RobotQueries(Described, ABC):
             "jacobians",
             "bias_accelerations",
         ),
-        between={
+        intermediate_outputs={
             "a": Spec(
                 ("nv",), "rad/s^2 | m/s^2", "accelerations at `q`, `v`, if `steps` is 0; then only this and `finite`"
             ),
@@ -1305,7 +1311,7 @@ class RobotQueries(Described, ABC):
         integrator: Integrator = "rk4",
         gravity: Gravity = None,
         wrenches: ActingWrenches = None,
-        payload: Load = None,
+        payload: PayloadInput = None,
         every: Every = 1,
         p0: FirstMomentum = None,
         first_step: FirstStep = 0,
@@ -1315,7 +1321,7 @@ class RobotQueries(Described, ABC):
         velocity_limits: VelocityLimits = False,
         stop_time: StopTime = 0.0,
         stop_damping: StopDamping = STOP_DAMPING,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         progress: Progress = None,
     ) -> Trajectory:
@@ -1370,7 +1376,7 @@ class RobotQueries(Described, ABC):
         "see `dyn_service.simulation.contact.supports`",
         run="simulation.contact.supports.contact_dynamics",
         cost="simulation.cost.contact_dynamics",
-        asks=("forward_dynamics", "mass_matrix", "link_poses", "jacobians", "bias_accelerations"),
+        queries=("forward_dynamics", "mass_matrix", "link_poses", "jacobians", "bias_accelerations"),
     )
     def contact_dynamics(
         self,
@@ -1382,7 +1388,7 @@ class RobotQueries(Described, ABC):
         settle: SettleTime = 0.0,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
     ) -> ContactDynamics:
         """Accelerations under the efforts `tau` while points of links are held on planes, and the contact forces.
@@ -1397,7 +1403,7 @@ class RobotQueries(Described, ABC):
         cost="simulation.cost.simulate_rheonomic",
         parts="simulation.parts.simulate_rheonomic",
         part="simulation.parts.simulated_rheonomic",
-        asks=("inverse_dynamics", "mass_matrix"),
+        queries=("inverse_dynamics", "mass_matrix"),
         on_wire=(Option("joints", None, "names", text="the prescribed joints, np names", required=True),),
     )
     def simulate_rheonomic(
@@ -1414,7 +1420,7 @@ class RobotQueries(Described, ABC):
         every: Every = 1,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
         progress: Progress = None,
     ) -> RheonomicTrajectory:
@@ -1453,7 +1459,7 @@ class RobotQueries(Described, ABC):
         equation="U (M a + h) = U J^T f, tau = M a + h - J^T f; see `dyn_service.simulation.contact.ground_reactions`",
         run="simulation.contact.ground_reactions.ground_reactions",
         cost="simulation.contact.ground_reactions.cost",
-        asks=("inverse_dynamics", "jacobians", "link_poses"),
+        queries=("inverse_dynamics", "jacobians", "link_poses"),
     )
     def ground_reactions(
         self,
@@ -1466,7 +1472,7 @@ class RobotQueries(Described, ABC):
         undriven: Undriven = None,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        overlay: Altered = None,
+        overlay: OverlayInput = None,
         passive: Passive = True,
     ) -> GroundReactions:
         """Joint efforts and contact forces of a robot on its feet that moves as given.

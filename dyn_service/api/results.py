@@ -30,7 +30,7 @@ class ConstraintForces:
 
     joints: tuple[str, ...]
     wrench: Annotated[
-        Array, Spec(("nj", 6), "N m, N", "[torque; force] that the parent link exerts on the child link", turned=True)
+        Array, Spec(("nj", 6), "N m, N", "[torque; force] that the parent link exerts on the child link", rotated=True)
     ]
     actuation: Annotated[
         Array,
@@ -41,7 +41,7 @@ class ConstraintForces:
         ),
     ]
     constraint: Annotated[
-        Array, Spec(("nj", 6), "N m, N", "the rest of the wrench: the load on bearings or guides", turned=True)
+        Array, Spec(("nj", 6), "N m, N", "the rest of the wrench: the load on bearings or guides", rotated=True)
     ]
 
     def component(self, joint: str, name: str) -> Array:
@@ -147,12 +147,12 @@ class LinkMotion:
     """Motion and inboard load of each link at its inboard joint's origin. Row k belongs to `links[k]`."""
 
     links: tuple[str, ...]
-    velocity: Annotated[Array, Spec(("nl", 6), "rad/s, m/s", "[omega; velocity of the origin]", turned=True)]
+    velocity: Annotated[Array, Spec(("nl", 6), "rad/s, m/s", "[omega; velocity of the origin]", rotated=True)]
     acceleration: Annotated[
-        Array, Spec(("nl", 6), "rad/s^2, m/s^2", "[omega-dot; acceleration of the origin]", turned=True)
+        Array, Spec(("nl", 6), "rad/s^2, m/s^2", "[omega-dot; acceleration of the origin]", rotated=True)
     ]
     load: Annotated[
-        Array, Spec(("nl", 6), "N m, N", "[torque; force] from the parent, from the ground on the root", turned=True)
+        Array, Spec(("nl", 6), "N m, N", "[torque; force] from the parent, from the ground on the root", rotated=True)
     ]
 
 
@@ -195,18 +195,18 @@ class Topology:
 
     def ancestors_of(self, link: str) -> tuple[str, ...]:
         """Returns {j <= i}: the bodies from the root to `link`, inclusive."""
-        return self._marked(self.ancestors[self._row(link)])
+        return self._names_where(self.ancestors[self._row(link)])
 
     def children_of(self, link: str) -> tuple[str, ...]:
         """Returns the bodies whose parent is `link`."""
-        return self._marked(self.children[self._row(link)])
+        return self._names_where(self.children[self._row(link)])
 
     def branch_of(self, link: str) -> tuple[str, ...]:
         """Returns {j >= i}: `link` and all bodies outward of it."""
-        return self._marked(self.ancestors[:, self._row(link)])
+        return self._names_where(self.ancestors[:, self._row(link)])
 
-    def _marked(self, marks: Array) -> tuple[str, ...]:
-        return tuple(name for name, mark in zip(self.links, marks, strict=True) if mark)
+    def _names_where(self, flags: Array) -> tuple[str, ...]:
+        return tuple(name for name, flag in zip(self.links, flags, strict=True) if flag)
 
     def _row(self, link: str) -> int:
         if link not in self.links:
@@ -232,10 +232,10 @@ class InfluenceOperators:
     ]
     phi: Annotated[
         Array,
-        Spec(("nm", 6, 6), "1, m", "A_i, from the parent; 0 if the parent is the world", turned=("row", "parent")),
+        Spec(("nm", 6, 6), "1, m", "A_i, from the parent; 0 if the parent is the world", rotated=("row", "parent")),
     ]
     psi: Annotated[
-        Array, Spec(("na", 6, 6), "1, m", "A_i A_ip .. down to below j; e for j = i", turned=("row", "column"))
+        Array, Spec(("na", 6, 6), "1, m", "A_i A_ip .. down to below j; e for j = i", rotated=("row", "column"))
     ]
 
     def dense(self) -> tuple[Array, Array]:
@@ -268,31 +268,31 @@ class NewtonEulerBlocks:
 
     joints: tuple[str, ...]
     influence: Annotated[
-        Array, Spec(("nm", 6, 6), "1, m", "D, (4); 0 if the parent is the world", turned=("row", "parent"))
+        Array, Spec(("nm", 6, 6), "1, m", "D, (4); 0 if the parent is the world", rotated=("row", "parent"))
     ]
     free_axis: Annotated[
         Array,
         Spec(
-            ("nr", 6), "1", "G, (4), one row per degree of freedom; times the multiplier for mimic joints", turned=True
+            ("nr", 6), "1", "G, (4), one row per degree of freedom; times the multiplier for mimic joints", rotated=True
         ),
     ]
-    centre_lever: Annotated[Array, Spec(("nm", 6, 6), "1, m", "S, (1): to the centre of mass", turned=("row", "row"))]
-    velocity_products: Annotated[Array, Spec(("nm", 6), "rad/s^2, m/s^2", "A, (5a)", turned=True)]
-    centre_velocity_products: Annotated[Array, Spec(("nm", 6), "rad/s^2, m/s^2", "A-bar, (2)", turned=True)]
+    centre_lever: Annotated[Array, Spec(("nm", 6, 6), "1, m", "S, (1): to the centre of mass", rotated=("row", "row"))]
+    velocity_products: Annotated[Array, Spec(("nm", 6), "rad/s^2, m/s^2", "A, (5a)", rotated=True)]
+    centre_velocity_products: Annotated[Array, Spec(("nm", 6), "rad/s^2, m/s^2", "A-bar, (2)", rotated=True)]
     inertia: Annotated[
-        Array, Spec(("nm", 6, 6), "kg m^2, kg m, kg", "M, (16), about the joint's origin", turned=("row", "row"))
+        Array, Spec(("nm", 6, 6), "kg m^2, kg m, kg", "M, (16), about the joint's origin", rotated=("row", "row"))
     ]
     centre_inertia: Annotated[
-        Array, Spec(("nm", 6, 6), "kg m^2, kg", "M-bar, (11), about the centre of mass", turned=("row", "row"))
+        Array, Spec(("nm", 6, 6), "kg m^2, kg", "M-bar, (11), about the centre of mass", rotated=("row", "row"))
     ]
-    velocity_loads: Annotated[Array, Spec(("nm", 6), "N m, N", "B, (17), about the joint's origin", turned=True)]
-    centre_velocity_loads: Annotated[Array, Spec(("nm", 6), "N m, N", "B-bar, (11), about the centre", turned=True)]
+    velocity_loads: Annotated[Array, Spec(("nm", 6), "N m, N", "B, (17), about the joint's origin", rotated=True)]
+    centre_velocity_loads: Annotated[Array, Spec(("nm", 6), "N m, N", "B-bar, (11), about the centre", rotated=True)]
     external_lever: Annotated[
         Array,
-        Spec(("nm", 6, 6), "1, m", "Y, (11): to the point of F-bar, here the centre of mass", turned=("row", "row")),
+        Spec(("nm", 6, 6), "1, m", "Y, (11): to the point of F-bar, here the centre of mass", rotated=("row", "row")),
     ]
     external_loads: Annotated[
-        Array, Spec(("nm", 6), "N m, N", "F-bar, (11): sum of weight and wrenches at the centre of mass", turned=True)
+        Array, Spec(("nm", 6), "N m, N", "F-bar, (11): sum of weight and wrenches at the centre of mass", rotated=True)
     ]
 
 
@@ -302,10 +302,10 @@ class MassMatrixSteps:
 
     joints: tuple[str, ...]
     jacobian: Annotated[
-        Array, Spec(("nm", 6, "nv"), "1, m", "J = Psi_D G: joint rates to velocities", turned=("row", ""))
+        Array, Spec(("nm", 6, "nv"), "1, m", "J = Psi_D G: joint rates to velocities", rotated=("row", ""))
     ]
     momenta: Annotated[
-        Array, Spec(("nm", 6, "nv"), "kg m^2, kg m, kg", "Q = M J: joint rates to momenta", turned=("row", ""))
+        Array, Spec(("nm", 6, "nv"), "kg m^2, kg m, kg", "Q = M J: joint rates to momenta", rotated=("row", ""))
     ]
     mass_matrix: Annotated[Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "J^T Q", kind="effort")]
 
@@ -398,10 +398,10 @@ class SystemMomentum:
     """Momentum of each branch about its link's origin. Row k: the branch of `links[k]` and all links outward of it."""
 
     links: tuple[str, ...]
-    momentum: Annotated[Array, Spec(("nl", 6), "N m s, N s", "K = [H; P]: angular, linear", turned=True)]
+    momentum: Annotated[Array, Spec(("nl", 6), "N m s, N s", "K = [H; P]: angular, linear", rotated=True)]
     mass: Annotated[Array, Spec(("nl",), "kg", "of the branch")]
     centre: Annotated[
-        Array, Spec(("nl", 3), "m", "c: centre of mass of the branch from the link's origin", turned=True)
+        Array, Spec(("nl", 3), "m", "c: centre of mass of the branch from the link's origin", rotated=True)
     ]
 
 
@@ -414,19 +414,19 @@ class SystemMomentumRate:
 
     links: tuple[str, ...]
     rate: Annotated[
-        Array, Spec(("nl", 6), "N m, N", "[H-dot; P-dot], about the link's moving origin: (P.1g), (P.1e)", turned=True)
+        Array, Spec(("nl", 6), "N m, N", "[H-dot; P-dot], about the link's moving origin: (P.1g), (P.1e)", rotated=True)
     ]
-    centre_rate: Annotated[Array, Spec(("nl", 3), "m/s", "c-dot, (P.1d); 0 for a branch without mass", turned=True)]
+    centre_rate: Annotated[Array, Spec(("nl", 3), "m/s", "c-dot, (P.1d); 0 for a branch without mass", rotated=True)]
     central_momentum: Annotated[
-        Array, Spec(("nl", 3), "N m s", "H^c: angular momentum about the branch's centre of mass", turned=True)
+        Array, Spec(("nl", 3), "N m s", "H^c: angular momentum about the branch's centre of mass", rotated=True)
     ]
-    central_rate: Annotated[Array, Spec(("nl", 3), "N m", "H^c-dot, (P.1f)", turned=True)]
+    central_rate: Annotated[Array, Spec(("nl", 3), "N m", "H^c-dot, (P.1f)", rotated=True)]
     load: Annotated[
-        Array, Spec(("nl", 6), "N m, N", "[tau; f] from the parent, from the ground on the root", turned=True)
+        Array, Spec(("nl", 6), "N m, N", "[tau; f] from the parent, from the ground on the root", rotated=True)
     ]
     external: Annotated[
         Array,
-        Spec(("nl", 6), "N m, N", "weight and wrenches on the whole branch, about the link's origin", turned=True),
+        Spec(("nl", 6), "N m, N", "weight and wrenches on the whole branch, about the link's origin", rotated=True),
     ]
 
 

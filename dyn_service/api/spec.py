@@ -5,7 +5,7 @@
 **Decorators** turn annotated methods into rows of the table.
 
 A parameter with a `Spec` in its annotation is an input. A parameter without is an option: its type is a `Literal` of
-choices, or an integer, number, flag or list of names; `Means` contains its text. Parameters marked `Local` are not
+choices, or an integer, number, flag or list of names; `OptionSpec` contains its text. Parameters marked `Local` are not
 sent. The return annotation is the output, or a class with a field for each output; a field without a `Spec` labels the
 rows of the others, see `Names`.
 
@@ -83,7 +83,7 @@ that joint's child link; or one per movable joint in the frames of least cost, o
 PassivePart = Literal["damping", "friction", "armature", "springs"]
 """Passive joint properties: see `dynamics/passive.py`."""
 
-EVERY_PART: tuple[PassivePart, ...] = typing.get_args(PassivePart)
+PASSIVE_PARTS: tuple[PassivePart, ...] = typing.get_args(PassivePart)
 """All passive joint properties."""
 
 
@@ -122,7 +122,7 @@ class Spec:
     """An input or output: its core shape in dimension symbols, unit, a line of text, and its kind.
 
     `default` is the value of an omitted input; kinds such as gravity have their own. `scalar` marks inputs for which a
-    number means a vector of equal numbers. `turned` marks outputs of vectors in link axes, which the `axes` option
+    number means a vector of equal numbers. `rotated` marks outputs of vectors in link axes, which the `axes` option
     rotates. True: the last axis contains vectors in the axes of the row's link. Otherwise it names, for each axis after
     the first, whose axes these are: `row`, `column`, `parent`, or "" for none. `singular` is the reason why an output
     has no value, and is NaN, at some states; names of inputs in braces are replaced by their values.
@@ -133,7 +133,7 @@ class Spec:
     text: str
     name: str = ""
     scalar: bool = False
-    turned: bool | tuple[str, ...] = False
+    rotated: bool | tuple[str, ...] = False
     kind: Kind = "plain"
     default: tuple[float, ...] | None = None
     singular: str = ""
@@ -172,7 +172,7 @@ Role = Literal["kernel", "axes", "rows", "passive", "plain"]
 
 
 @dataclass(frozen=True)
-class Means:
+class OptionSpec:
     """The description and role of an option."""
 
     text: str
@@ -201,7 +201,7 @@ class Option:
     role: Role = "plain"
 
     @property
-    def takes(self) -> str:
+    def allowed(self) -> str:
         """Returns a description of its allowed values."""
         if self.type == "choice":
             return " or ".join(f"'{choice}'" for choice in self.choices)
@@ -209,7 +209,7 @@ class Option:
             return "true or false"
         return {"whole": "a whole number, at least 0", "number": "a number", "names": "a list of names"}[self.type]
 
-    def is_one(self, value: Any) -> bool:
+    def accepts(self, value: Any) -> bool:
         """Returns whether the value is allowed."""
         if self.type == "choice":
             return value in self.choices
@@ -254,13 +254,13 @@ class Row:
         return next(iter(self.outputs)) if self.result_type is None else None
 
     @cached_property
-    def answers(self) -> tuple[str, ...]:
-        """Labels and outputs."""
+    def result_names(self) -> tuple[str, ...]:
+        """Names of all fields of the result: labels, then outputs."""
         return (*self.labels, *self.outputs)
 
     @cached_property
-    def ordered(self) -> bool:
-        """Whether arrays have entries of q or v, so that a request may contain an order of joints."""
+    def has_joint_order(self) -> bool:
+        """Whether an array has entries of q or v, so that a request may specify the order of joints."""
         specs = (*self.inputs.values(), *self.outputs.values())
         return any(symbol in ("nq", "nv") for spec in specs for symbol in spec.shape)
 
@@ -277,7 +277,7 @@ class Row:
         return next((option.name for option in self.options.values() if option.role == role), None)
 
     @cached_property
-    def leaves_out(self) -> str | None:
+    def passive_option(self) -> str | None:
         """The option that disables passive joint properties; None if the answer does not depend on them."""
         return self.option("passive")
 
@@ -289,7 +289,7 @@ class Row:
         return self.result_type(**outputs)
 
 
-Growth = Literal[1, 3]
+CostExponent = Literal[1, 3]
 """Exponent of the number of bodies in the cost: 1 for sweeps, 3 for factoring or multiplying matrices."""
 
 
@@ -297,40 +297,41 @@ Growth = Literal[1, 3]
 class Query(Row):
     """A row computed by kernels, for one state or a batch.
 
-    kernels: functions under `dynamics/`, as `module.function`, by choice of `selector` (key "" without a selector).
-    bodies: the bodies of the kernels' tree. control: used by control loops, so that `prepare` compiles its kernels.
-    inverts: choices that need the inverse mass matrix. grows: by choice, the exponent of the number of bodies in the
-    cost of a state, in addition to writing the outputs; see `api.cost`. alone: choices without an answer for robots
-    with mimic joints. passive: by choice, the passive joint properties on which the answer depends.
+    kernels: functions under `dynamics/`, as `module.function`, by choice of `kernel_option`; key "": no option.
+    bodies: the bodies of the kernels' tree. control: whether control loops use it, so that `prepare` compiles it.
+    inverts_mass_matrix: choices that need the inverse mass matrix. cost_exponent: by choice, the power of the number of
+    bodies with which the cost of a state grows, in addition to writing the outputs; see `api.cost`. rejects_mimic:
+    choices without an answer for robots with mimic joints. passive: by choice, the passive joint properties on which
+    the answer depends.
     """
 
     kernels: Mapping[str, str]
     bodies: Bodies
     control: bool
-    inverts: frozenset[str]
-    alone: frozenset[str]
-    grows: Mapping[str, Growth]
+    inverts_mass_matrix: frozenset[str]
+    rejects_mimic: frozenset[str]
+    cost_exponent: Mapping[str, CostExponent]
     passive: Mapping[str, frozenset[PassivePart]]
 
     @cached_property
-    def selector(self) -> str | None:
+    def kernel_option(self) -> str | None:
         """The option that selects the kernel; None if there is a single kernel."""
         return self.option("kernel")
 
     @cached_property
-    def axes(self) -> str | None:
+    def axes_option(self) -> str | None:
         """The option for the axes of the outputs."""
         return self.option("axes")
 
     @cached_property
-    def rows(self) -> str | None:
+    def rows_option(self) -> str | None:
         """The option that selects rows."""
         return self.option("rows")
 
     @cached_property
-    def selected(self) -> str | None:
-        """The dimension of the rows that the option `rows` selects: the first of every output."""
-        return None if self.rows is None else str(next(iter(self.outputs.values())).shape[0])
+    def row_dimension(self) -> str | None:
+        """The dimension whose entries `rows_option` selects: the first of every output."""
+        return None if self.rows_option is None else str(next(iter(self.outputs.values())).shape[0])
 
     @property
     def links(self) -> bool:
@@ -358,18 +359,20 @@ class Query(Row):
         return not self.inputs
 
     @cached_property
-    def defaults(self) -> tuple[Any, ...]:
-        """The defaults of `others`; None for inputs."""
-        return tuple(self.options[n].default if n in self.options else None for n in self.others)
+    def argument_defaults(self) -> tuple[Any, ...]:
+        """The defaults of `optional_arguments`; None for inputs."""
+        return tuple(self.options[n].default if n in self.options else None for n in self.optional_arguments)
 
     @cached_property
     def by_name(self) -> tuple[str, ...]:
         """The optional inputs that are given by name."""
-        return tuple(name for name in self.others if name in self.optional and self.inputs[name].kind in BY_NAME)
+        return tuple(
+            name for name in self.optional_arguments if name in self.optional and self.inputs[name].kind in BY_NAME
+        )
 
     @cached_property
-    def others(self) -> tuple[str, ...]:
-        """The optional inputs and the options, in the order in which the method passes them on."""
+    def optional_arguments(self) -> tuple[str, ...]:
+        """The optional inputs and the options, in the order of the method's parameters."""
         return tuple(name for name, sent in self.parameters.items() if sent and name not in self.required)
 
     def arguments(self, given: Sequence[Any], others: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -383,7 +386,7 @@ class Query(Row):
         options: dict[str, Any] = {}
         if not self.options and all(value is None for value in others):  # the most frequent call
             return inputs, options
-        for name, value in zip(self.others, others, strict=True):
+        for name, value in zip(self.optional_arguments, others, strict=True):
             (options if name in self.options else inputs)[name] = value
         return inputs, options
 
@@ -392,20 +395,20 @@ class Query(Row):
 class Computation(Row):
     """A row of a long computation.
 
-    robot: whether it is about a robot, otherwise it needs none. run: the function that computes the whole answer from
-    the robot, if any, and the method's arguments, as `module.function` of this package, like the next two. parts: a
-    generator that divides a call into requests; it gets the outputs of each request and returns the whole result. The
-    server keeps no state between the requests, so a caller that stops has cancelled the rest. None: one request. part:
-    answers one of these requests from robot, inputs and options, with outputs by name; None: `run` does. between:
-    outputs that only the parts have. asks: the rows of `QUERIES` that it uses, whose kernels `prepare` compiles.
+    robot: whether it needs a robot. run: the function that computes the whole answer from the robot, if any, and the
+    method's arguments, as `module.function` of this package, like the next two. parts: a generator that divides a call
+    into requests; it receives the outputs of each request and returns the whole result. None: one request. The server
+    keeps no state between requests, so a caller cancels by sending no further request. part: answers one of these
+    requests from robot, inputs and options, with outputs by name; None: `run` does. intermediate_outputs: outputs of
+    requests that are not in the result. queries: the rows of `QUERIES` that it uses, whose kernels `prepare` compiles.
     """
 
     robot: bool
     run: str
     parts: str | None
     part: str | None
-    between: Mapping[str, Spec]
-    asks: tuple[str, ...]
+    intermediate_outputs: Mapping[str, Spec]
+    queries: tuple[str, ...]
     cost: str
 
     def function(self, which: Literal["run", "parts", "part", "cost"]) -> Callable[..., Any]:
@@ -446,9 +449,9 @@ def query(
     kernel: str | Mapping[str, str],
     bodies: Bodies = "chosen",
     control: bool = True,
-    inverts: bool | tuple[str, ...] = False,
-    alone: bool | tuple[str, ...] = False,
-    grows: Growth | Mapping[str, Growth] = 1,
+    inverts_mass_matrix: bool | tuple[str, ...] = False,
+    rejects_mimic: bool | tuple[str, ...] = False,
+    cost_exponent: CostExponent | Mapping[str, CostExponent] = 1,
     passive: tuple[PassivePart, ...] | Mapping[str, tuple[PassivePart, ...]] = (),
 ) -> Callable[[_F], _F]:
     """Declares a method as a row computed by kernels.
@@ -457,35 +460,42 @@ def query(
         equation: The source of the answer: document and equation numbers.
         kernel: `module.function` under `dynamics/`, or one per choice of an option, its default first.
         bodies: The bodies of the function's tree.
-        control: Control loops use it, so that `prepare` compiles its kernels.
-        inverts: It needs the inverse mass matrix, and has no answer for robots with massless moving branches; or the
-            choices of kernel for which this holds.
-        alone: It has no answer for robots with mimic joints; or the choices of kernel for which this holds.
-        grows: The exponent of the number of bodies in its cost; or one by choice of kernel.
+        control: Whether control loops use it, so that `prepare` compiles its kernels.
+        inverts_mass_matrix: Whether it needs the inverse mass matrix, and has no answer for robots with massless
+            moving branches; or the choices of kernel for which this holds.
+        rejects_mimic: Whether it has no answer for robots with mimic joints; or the choices of kernel for which this
+            holds.
+        cost_exponent: The exponent of the number of bodies in its cost; or one by choice of kernel.
         passive: The passive joint properties on which its answer depends; or these by choice of kernel. If there are
             any, the method needs an option to disable them, see `arguments.Passive`.
     """
 
     def declare(method: _F) -> _F:
         kernels = {"": kernel} if isinstance(kernel, str) else dict(kernel)
-        inverting, apart = (frozenset(kernels if of is True else of or ()) for of in (inverts, alone))
+        inverts, rejects = (
+            frozenset(kernels if of is True else of or ()) for of in (inverts_mass_matrix, rejects_mimic)
+        )
         row = _row(method, equation)
         row["options"] = MappingProxyType({n: _with_role(o, kernels) for n, o in row["options"].items()})
-        growth = MappingProxyType(dict(grows) if isinstance(grows, Mapping) else dict.fromkeys(kernels, grows))
+        exponents = MappingProxyType(
+            dict(cost_exponent) if isinstance(cost_exponent, Mapping) else dict.fromkeys(kernels, cost_exponent)
+        )
         acting = passive if isinstance(passive, Mapping) else dict.fromkeys(kernels, passive)
         made = Query(
             **row,
             kernels=MappingProxyType(kernels),
             bodies=bodies,
             control=control,
-            inverts=inverting,
-            alone=apart,
-            grows=growth,
+            inverts_mass_matrix=inverts,
+            rejects_mimic=rejects,
+            cost_exponent=exponents,
             passive=MappingProxyType({name: frozenset(parts) for name, parts in acting.items()}),
         )
         _check(made)
         _QUERIES[made.name] = made
-        given, others = (f"({''.join(f'{name}, ' for name in names)})" for names in (made.required, made.others))
+        given, others = (
+            f"({''.join(f'{name}, ' for name in names)})" for names in (made.required, made.optional_arguments)
+        )
         local = {name: name if name in made.parameters else None for name in ("out", "workers")}
         asked, into = f"{made.name!r}, {given}, {others}", f"{local['out']}, {local['workers']}"
         plain = " and ".join(f"{name} is None" for name in local.values() if name) or "True"
@@ -494,7 +504,7 @@ def query(
     return declare
 
 
-_LEFT_TO_KINDS: frozenset[Kind] = frozenset({"gravity", "wrenches", "overlay"})
+_KINDS_WITH_DEFAULTS: frozenset[Kind] = frozenset({"gravity", "wrenches", "overlay"})
 """Kinds of inputs with their own defaults."""
 
 
@@ -514,17 +524,19 @@ def _check(row: Query) -> None:
         if not holds:
             raise TypeError(f"the row {row.name}: {rule}")
 
-    chosen = None if row.selector is None else row.options[row.selector].default
-    require((len(row.kernels) == 1) == (row.selector is None), "several kernels need one option with their names")
+    chosen = None if row.kernel_option is None else row.options[row.kernel_option].default
+    require((len(row.kernels) == 1) == (row.kernel_option is None), "several kernels need one option with their names")
     require(chosen is None or chosen == next(iter(row.kernels)), "the first kernel is the option's default")
     named = all(name in (p, None) for p, name in row.parameters.items())
     require(named, "inputs of kernels have the names of the parameters")
     required = [name for name in row.inputs if name not in row.optional]
     require(list(row.inputs)[: len(required)] == required, "required inputs precede optional ones")
     undefined = {row.inputs[name].kind for name in row.optional if row.inputs[name].default is None}
-    require(undefined <= _LEFT_TO_KINDS, f"optional inputs need a default, except {', '.join(_LEFT_TO_KINDS)}")
+    require(
+        undefined <= _KINDS_WITH_DEFAULTS, f"optional inputs need a default, except {', '.join(_KINDS_WITH_DEFAULTS)}"
+    )
     plain = [option.name for option in row.options.values() if option.role == "plain"]
-    require(row.grows.keys() == row.kernels.keys(), "`grows` must have the names of the kernels")
+    require(row.cost_exponent.keys() == row.kernels.keys(), "`cost_exponent` must have the names of the kernels")
     require(row.passive.keys() == row.kernels.keys(), "`passive` must have the names of the kernels")
     depends = any(row.passive.values())
     require(
@@ -542,9 +554,9 @@ def computation(
     parts: str | None = None,
     part: str | None = None,
     robot: bool = True,
-    asks: tuple[str, ...] = (),
+    queries: tuple[str, ...] = (),
     on_wire: tuple[Option, ...] = (),
-    between: Mapping[str, Spec] | None = None,
+    intermediate_outputs: Mapping[str, Spec] | None = None,
 ) -> Callable[[_F], _F]:
     """Declares a method as a row of a long computation; see the fields of `Computation`.
 
@@ -554,10 +566,10 @@ def computation(
         cost: Predicts the cost of a request.
         parts: Divides a call into requests.
         part: Answers one of these requests.
-        robot: Whether it is about a robot.
-        asks: The rows of `QUERIES` that it uses.
+        robot: Whether it needs a robot.
+        queries: The rows of `QUERIES` that it uses.
         on_wire: Options that only requests have: `parts` writes them, `part` reads them.
-        between: Outputs that only the parts have.
+        intermediate_outputs: Outputs of requests that are not in the result.
     """
 
     def declare(method: _F) -> _F:
@@ -569,8 +581,8 @@ def computation(
             run=run,
             parts=parts,
             part=part,
-            between=MappingProxyType(dict(between or {})),
-            asks=asks,
+            intermediate_outputs=MappingProxyType(dict(intermediate_outputs or {})),
+            queries=queries,
             cost=cost,
         )
         arguments = ", ".join(f"{name}={name}" for name in row["parameters"])
@@ -599,13 +611,13 @@ def _row(method: Callable[..., Any], equation: str) -> dict[str, Any]:
     options: dict[str, Option] = {}
     names: dict[str, str | None] = {}
     for name, parameter in list(inspect.signature(method).parameters.items())[1:]:
-        spec = _marked(hints[name], Spec)
+        spec = _metadata(hints[name], Spec)
         left_out = parameter.default is not inspect.Parameter.empty
         if spec is not None:
             names[name] = on_wire = spec.name or name
             inputs[on_wire] = spec
             optional |= {on_wire} if left_out else set()
-        elif _marked(hints[name], Local) is not None:
+        elif _metadata(hints[name], Local) is not None:
             names[name] = None
         else:
             names[name] = name
@@ -638,7 +650,7 @@ def _brief(self: Any) -> str:
     hints = typing.get_type_hints(type(self), include_extras=True)
     lines = []
     for name, hint in hints.items():
-        value, spec = getattr(self, name, None), _marked(hint, Spec)
+        value, spec = getattr(self, name, None), _metadata(hint, Spec)
         if value is None:
             continue
         if spec is None:
@@ -652,21 +664,21 @@ def _brief(self: Any) -> str:
 
 def _answer(method: str, answer: Any) -> tuple[dict[str, Spec], dict[str, Names], type[Any] | None]:
     """Returns outputs, labels and result class of a return annotation."""
-    single = _marked(answer, Spec)
+    single = _metadata(answer, Spec)
     if single is not None:
         return {single.name: single}, {}, None
     declared = typing.get_type_hints(answer, include_extras=True)
     names = [f.name for f in fields(answer)] if is_dataclass(answer) else list(getattr(answer, "_fields", ()))
-    outputs = {name: spec for name in names if (spec := _marked(declared[name], Spec)) is not None}
+    outputs = {name: spec for name in names if (spec := _metadata(declared[name], Spec)) is not None}
     if not outputs:
         raise TypeError(f"{method}: the return annotation declares no outputs")
     first = next(iter(outputs.values()))
-    labels = {n: _marked(declared[n], Names) or Names(str(first.shape[0])) for n in names if n not in outputs}
+    labels = {n: _metadata(declared[n], Names) or Names(str(first.shape[0])) for n in names if n not in outputs}
     return outputs, labels, answer
 
 
 def _option(name: str, hint: Any, parameter: inspect.Parameter) -> Option:
-    means = _marked(hint, Means) or Means("")
+    means = _metadata(hint, OptionSpec) or OptionSpec("")
     bare = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
     choices = typing.get_args(bare) if typing.get_origin(bare) is Literal else ()
     kinds: dict[Any, Literal["whole", "number", "flag"]] = {int: "whole", float: "number", bool: "flag"}
@@ -685,6 +697,6 @@ def _option(name: str, hint: Any, parameter: inspect.Parameter) -> Option:
 _M = TypeVar("_M")
 
 
-def _marked(hint: Any, kind: type[_M]) -> _M | None:
+def _metadata(hint: Any, kind: type[_M]) -> _M | None:
     """Returns the metadata of that class in an annotation."""
     return next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, kind)), None)

@@ -165,19 +165,19 @@ def plot(
 
 
 @app.command()
-def mend(bag: _Bag) -> None:
+def repair(bag: _Bag) -> None:
     """Repair, in place, a bag whose recorder was killed or whose summary or index is damaged."""
     needed()
-    from dyn_service.graph.bags.repair import mend as mended
+    from dyn_service.graph.bags.repair import repair as repaired
 
-    done = mended(bag)
+    done = repaired(bag)
     what = (
         "its summary is rebuilt from its messages"
         if done.ended
         else f"{done.lost} bytes of an unfinished chunk are removed"
     )
     indices = f", and the index of {done.indices} of its chunks" if done.indices else ""
-    say(f"mended: {bag}; {what}{indices}")
+    say(f"repaired: {bag}; {what}{indices}")
 
 
 def needed() -> None:

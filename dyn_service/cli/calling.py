@@ -144,7 +144,7 @@ def _question(client: Client, row: Query, robot: str | None, values: Mapping[str
     request = Ask(row.name, meant.name, _packed(row, given), options, meant.fingerprint)
     head = client.ask(request)
     found = read_outputs(head, row, request, meant)
-    answer = {name: _plain(found[name]) for name in row.answers}
+    answer = {name: _plain(found[name]) for name in row.result_names}
     if verify:
         answer["residuals"] = {name: _plain(value) for name, value in read_residuals(head).items()}
     return answer
@@ -186,7 +186,7 @@ def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _inputs(row: Row) -> dict[str, Spec | str]:
     """Returns the inputs and options of a row, and `names` if its arrays have an order of joints."""
-    return {**row.inputs, **({NAMES: _NAMES_MEAN} if row.ordered else {})}
+    return {**row.inputs, **({NAMES: _NAMES_MEAN} if row.has_joint_order else {})}
 
 
 def _administer(client: Client, entry: Administration, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -314,7 +314,7 @@ def motion_limits(on: Configuration, of: Limits, velocity: float, acceleration: 
     """
     if not 0.0 < velocity <= 1.0:
         raise InvalidArgumentError(f"velocity_share must be above 0 and at most 1, found {velocity:g}")
-    several = [name for name, joint in zip(on.names, on.joints, strict=True) if not joint.adds_up]
+    several = [name for name, joint in zip(on.names, on.joints, strict=True) if not joint.rate_is_velocity]
     if several:
         raise InvalidArgumentError(f"goals need joints with one degree of freedom: '{several[0]}' has several")
     return MotionLimits(of.lower, of.upper, velocity * of.speeds, acceleration, jerk)

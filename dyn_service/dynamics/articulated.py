@@ -4,9 +4,9 @@
 
 with, from the leaves inward, the branch inertias J_i = M_i + sum over children of D_k^T J^_k D_k, where
 
-    R_i = G_i^T J_i G_i + A_i,   K_i = J_i G_i R_i^-1,   J^_i = J_i - K_i R_i K_i^T,   beta_i = (e - G_i K_i^T) D_i
+    R_i = G_i^T J_i G_i + I_r,   K_i = J_i G_i R_i^-1,   J^_i = J_i - K_i R_i K_i^T,   beta_i = (e - G_i K_i^T) D_i
 
-A_i is the armature of joint i, and tau is reduced by the passive efforts p: `passive.py`.
+I_r is the armature of joint i, and tau is reduced by the passive efforts p: `passive.py`.
 C itself is G^T Psi_D^T (M Psi_D A + B - W). Pushing it through the same factors merges its two sweeps with those of
 (19b), so that motion is swept outward once, load inward once, acceleration outward once:
 
@@ -15,8 +15,8 @@ C itself is G^T Psi_D^T (M Psi_D A + B - W). Pushing it through the same factors
     V-dot = Psi_beta (G e + A)                            from the ground's upward acceleration -gravity
     a_i   = e_i - K_i^T D_i V-dot_ip
 
-All this assumes independent joints. Where joints follow others, bodies of different branches move together:
-there M is factored instead, (19a), and the factors of (19b) do not exist.
+All this assumes independent joints. With mimic joints, bodies of different branches move together, and the factors of
+(19b) do not exist: M is factored instead, (19a).
 
 Cost: O(N). Source: Newton-Euler document, (19b) and its refs. [1], [2].
 """
@@ -88,18 +88,18 @@ class ArticulatedInertias:
 
 
 def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInertias:
-    """The inward recursion for the branch inertias, a) and b) after (19b). No joint may follow another."""
-    assert not tree.coupled
+    """The inward recursion for the branch inertias, a) and b) after (19b), for robots without mimic joints."""
+    assert not tree.has_mimics
     R_inverse: list[Mat] = [ex.zeros(0, 0)] * len(tree)
     K: list[Mat] = [ex.zeros(6, 0)] * len(tree)
-    A, free = passive.armatures(tree), _free(tree)
+    rotor, free = passive.armatures(tree), _free(tree)
 
     def eliminate(i: int, J: Inertia) -> Inertia:
-        """J^_i; notes K_i and R_i on the way."""
+        """Returns J^_i; sets K_i and R_i^-1."""
         if not tree.inboard[i].nv:
             return J
         U = J @ G[i]
-        R = G[i].T @ U + A[i]
+        R = G[i].T @ U + rotor[i]
         R_inverse[i] = inverse(R) if tree.free is None else free[i] * inverse(_held(R, free[i]))
         K[i] = U @ R_inverse[i]
         return J.minus_outer(K[i], U)
@@ -115,7 +115,7 @@ def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInert
 
 
 def _free(tree: Tree) -> list[Mat]:
-    """Per body, whether its joint is not locked, a number for all its ways to move."""
+    """Per body, 1 if its joint is not locked, else 0; the same for all its degrees of freedom."""
     free = constant(np.ones(tree.nv) if tree.free is None else tree.free)
     return [free[part.start] if part.stop > part.start else ex.matrix(0.0) for part in tree.in_v]
 
@@ -127,7 +127,7 @@ def _held(R: Mat, free: Mat) -> Mat:
 
 def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """a, (19b). wrenches: [torque; force] on each body, at its origin in its axes."""
-    if tree.coupled:
+    if tree.has_mimics:
         return mass_matrix.forward_dynamics(tree, q, v, tau, gravity, wrenches)
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
@@ -151,8 +151,8 @@ def articulated_solve(
     ground: Mat | None = None,
 ) -> Mat:
     """M^-1 effort by the factors of (19b); with loads, velocity products and a moving ground, (19b) itself."""
-    handed = from_children(tree, D, branch.K @ effort)
-    z = inward(tree, branch.beta, handed if load is None else load + handed)
+    passed = from_children(tree, D, branch.K @ effort)
+    z = inward(tree, branch.beta, passed if load is None else load + passed)
     yielded = kept(tree, branch.R_inverse @ (effort - G.T @ z))
     motion = outward(tree, branch.beta, G @ yielded if A is None else G @ yielded + A, world=ground)
     inherited = of_parent(tree, motion, ex.zeros(6, 1) if ground is None else ground)
@@ -170,8 +170,8 @@ def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
     branch = branches(tree, D, G, M)
     beta = [ex.zeros(6, 6) if p < 0 else branch.beta[i] @ ex.eye(6) for i, p in enumerate(tree.parent)]  # D_1 = 0
     J = [ex.vertcat(ex.horzcat(b.I, b.H), ex.horzcat(b.H.T, b.m)) for b in branch.J]
-    A = passive.armatures(tree)
-    R = [G[i].T @ (branch.J[i] @ G[i]) + A[i] for i in range(len(tree))]
+    rotor = passive.armatures(tree)
+    R = [G[i].T @ (branch.J[i] @ G[i]) + rotor[i] for i in range(len(tree))]
     return {
         "inertia": ex.vertcat(*map(row_by_row, J)),
         "resistance": walk(tree, lambda i: (R[i], None), _no_step, outward=True)

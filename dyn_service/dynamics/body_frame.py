@@ -31,7 +31,7 @@ from dyn_service.model.tree import Tree
 
 def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
     """omega, omega_dot, v_dot, f, eta of every body, (N, 3) each, in its own axes at its own origin; v_dot_cm, F and N
-    at its centre of mass; and tau (nv,), with what joints take by themselves.
+    at its centre of mass; and tau (nv,), with armature and passive efforts.
     """
     poses, subspaces = placements(tree, q), motion_subspaces(tree)
 
@@ -83,7 +83,7 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
 
 
 def _loads(tree: Tree, poses: list[tuple[Mat, Mat]], f: list[Mat], eta: list[Mat]) -> tuple[list[Mat], list[Mat]]:
-    """f and eta in a kernel as loops: one recursion, in which what a child gives is summed first."""
+    """f and eta in a kernel as loops: one recursion that sums the loads of the children first."""
 
     def carry(i: int, load: Mat) -> Mat:
         (R_PC, p), force = poses[i], poses[i][0] @ load[:3]

@@ -5,11 +5,10 @@
     constraint = F - G (G^T G)^-1 G^T F = G^ G^^T F                                        (20)
 
 Subtracting G's part leaves the part in its complement G^, of 6 - nv_i dimensions, of which `basis` gives an orthonormal
-basis: G^T G^ = 0, G^^T G^ = e. F is all that passes from parent to child: of the motor's effort what its rotor,
-friction, damping and springs do not take, G^T F = tau - A a - p. Of joints that move together tau is one number for
-all, and each has the G of its own axis: what drives the followers reaches them through what ties them. Of a joint with
-several ways to move, which one number cannot hold, the actuation is the length of G^T F. Cost: O(N) over links, not
-bodies.
+basis: G^T G^ = 0, G^^T G^ = e. F is the whole wrench from parent to child: G^T F = tau - I_r a - p, the motor's effort
+without the parts that accelerate the rotor and balance friction, damping and springs. A mimic joint has no tau of its
+own, but its own G: the mechanism that couples it transmits its effort. For a joint with several degrees of freedom,
+the actuation is the length of G^T F. Cost: O(N) over links, not bodies.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ def constraint_forces(
     a = forward_dynamics(tree, q, v, tau, gravity, wrenches)
     F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
     rows = [i for i, joint in enumerate(tree.joints) if joint]
-    along = of_joints(tree, lambda joint: joint.alone.subspace).T @ F
-    across = F - of_joints(tree, lambda joint: _of_subspace(joint.alone.subspace)) @ along
+    along = of_joints(tree, lambda joint: joint.without_mimic.subspace).T @ F
+    across = F - of_joints(tree, lambda joint: _of_subspace(joint.without_mimic.subspace)) @ along
     return {
         "wrench": ex.vertcat(*(ex.densify(F[i]) for i in rows)),
         "actuation": ex.vertcat(*(along[i] if tree.inboard[i].nv == 1 else _length(along[i]) for i in rows)),
@@ -58,7 +57,7 @@ def basis(tree: Tree, i: int) -> Matrix:
     In joint axes, angular part first. For a turning joint two torques across the axis, then three forces; for a sliding
     one three torques, then two forces across the axis; (6, 0) for a floating one.
     """
-    G = tree.inboard[i].alone.subspace
+    G = tree.inboard[i].without_mimic.subspace
     turning, shifting = _complement(G[:3]), _complement(G[3:])
     if turning.shape[1] + shifting.shape[1] + G.shape[1] == 6:
         return np.block(

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics.kinematics import influences, motion_subspaces, ways
+from dyn_service.dynamics.kinematics import free_selector, influences, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias, velocities
 from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
 from dyn_service.dynamics.spatial import Inertia, Mat, RigidTransform, angular, cross, join, linear, skew
@@ -58,7 +58,7 @@ class _VelocityLoad:
         """B^T S."""
         return join(self.b.T @ S[:3, :] + skew(self.f) @ S[3:, :], ex.zeros(3, S.shape[1]))
 
-    def as_parent_feels(self, D: RigidTransform) -> _VelocityLoad:
+    def in_parent(self, D: RigidTransform) -> _VelocityLoad:
         """D^T B D: B in the parent's axes at the parent's origin."""
         R = D.rotation
         f = R.T @ self.f
@@ -79,7 +79,7 @@ def _matrix(tree: Tree, q: Mat, v: Mat) -> Mat:
     rates = [_cross(V_i, G_i) for V_i, G_i in zip(V, G, strict=True)]
     composite = inward_recursion(tree, M, lambda i, C_i: D[i].congruence(C_i))
     loads = [_VelocityLoad.of(M_i, V_i) for M_i, V_i in zip(M, V, strict=True)]
-    B = inward_recursion(tree, loads, lambda i, B_i: B_i.as_parent_feels(D[i]))
+    B = inward_recursion(tree, loads, lambda i, B_i: B_i.in_parent(D[i]))
     C = ex.zeros(tree.nv, tree.nv)
     for k in range(len(tree)):
         if not tree.inboard[k].nv:
@@ -92,7 +92,7 @@ def _matrix(tree: Tree, q: Mat, v: Mat) -> Mat:
                 if j != k:
                     C[tree.in_v[k], tree.in_v[j]] += (rates[j].T @ mass + G[j].T @ load).T
             right, mass, load = D[j].T @ right, D[j].T @ mass, D[j].T @ load
-    return ways(tree) @ C @ ways(tree)
+    return free_selector(tree) @ C @ free_selector(tree)
 
 
 def _cross(V: Mat, S: Mat) -> Mat:

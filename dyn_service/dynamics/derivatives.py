@@ -30,9 +30,9 @@ Then, with F_i the load at joint i, (13), and j a body that carries i, all seen 
     dtau_i/dv_j = G_i^T (B_i g_j + C_i Gamma_j)           dtau_j/dv_i = G_j^T (B_i g_i + C_i Gamma_i)
     dtau_i/da_j = G_i^T C_i G_j                           dtau_i/dq_i = G_i^T (B_i psi_i + C_i Omega_i)
 
-and the passive efforts, `passive.py`. External wrenches are constant in body axes. Where joints follow others, entries
-of all pairs of bodies that share two velocities add up. The velocities v are relative to the origin of each tree's
-first body: a constant velocity of all has no effect, and would cost digits.
+and the passive efforts, `passive.py`. External wrenches are constant in body axes. With mimic joints, an entry is the
+sum over all pairs of bodies that its two velocities drive. Velocities of origins are relative to that of the tree's
+first body: a velocity common to all bodies has no effect, and would cost digits.
 
 Of a = M^-1 (tau - b): da = -M^-1 dtau at this a, with M factored as L^T D L, (19a).
 
@@ -50,16 +50,16 @@ from math import factorial
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.kinematics import (
-    held,
+    free_selector,
     influences,
     integrate,
     joint_values,
     joint_vector,
+    locked_diagonal,
     motion_subspaces,
-    moving,
     normalised,
     position_rates,
-    ways,
+    zero_locked,
 )
 from dyn_service.dynamics.newton_euler import inertias, world_acceleration
 from dyn_service.dynamics.rolled_tree import NotRolledError, Walk
@@ -224,7 +224,7 @@ class Derivatives:
 
 def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
     """tau, (18a), and its derivatives with respect to q, v and a."""
-    D, G, A = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
+    D, G, rotor = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
     moved = motion(tree, D, G, v, a, gravity, relative=True)
     branch = branches(tree, D, moved, wrenches)
     ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
@@ -234,7 +234,7 @@ def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrench
         Q = of.coriolis(on.psi) + of.inertia(on.Omega)
         W = of.coriolis(G[i][:3, :]) + of.inertia(on.Gamma)
         K, r = of.inertia(G[i]), of.coriolis_transposed(G[i])
-        block = ex.vertcat(G[i].T @ Q, G[i].T @ W, G[i].T @ K + A[i])
+        block = ex.vertcat(G[i].T @ Q, G[i].T @ W, G[i].T @ K + rotor[i])
         if not tree.inboard[i].nv or tree.parent[i] < 0:
             return block, None
         return block, _carried(D[i], ex.vertcat(Q + loaded(G[i], of.F), W, K, r))
@@ -289,17 +289,17 @@ def _carried(D: Mat, state: Mat) -> Mat:
 
 def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> mass_matrix.Entries:
     """The entries of M from these composite inertias, as `mass_matrix.entries`."""
-    A = passive.armatures(tree)
+    rotor = passive.armatures(tree)
 
     def start(i: int) -> tuple[Mat, Mat | None]:
         K = branch[i].inertia(G[i])
-        return G[i].T @ K + A[i], D[i].T @ K if tree.inboard[i].nv and tree.parent[i] >= 0 else None
+        return G[i].T @ K + rotor[i], D[i].T @ K if tree.inboard[i].nv and tree.parent[i] >= 0 else None
 
     def step(j: int, K: Mat) -> tuple[Mat, Mat | None]:
         return G[j].T @ K, None if tree.parent[j] < 0 else D[j].T @ K
 
     (M,) = assembled(tree, walk(tree, start, step, outward=False), 1)
-    M = M if tree.free is None else M @ ways(tree) + held(tree)
+    M = M if tree.free is None else M @ free_selector(tree) + locked_diagonal(tree)
     return {(i, j): M[i, j] for i in range(tree.nv) for j in range(i + 1) if i == j or M[i, j].nnz()}
 
 
@@ -309,13 +309,13 @@ def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wren
     still = branches(tree, D, motion(tree, D, G, v, ex.zeros(tree.nv, 1), gravity, relative=True), wrenches)
     bias = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, still, strict=True)))
     M = mass_entries(tree, D, G, still)
-    a = mass_matrix.solve(tree, M, moving(tree, tau) - bias - passive.efforts(tree, q, v))
+    a = mass_matrix.solve(tree, M, zero_locked(tree, tau) - bias - passive.efforts(tree, q, v))
     of_tau = of_inverse_dynamics(tree, q, v, a, gravity, wrenches)
-    found = mass_matrix.solve(tree, M, ex.horzcat(-of_tau.q, -of_tau.v, ways(tree)))
+    found = mass_matrix.solve(tree, M, ex.horzcat(-of_tau.q, -of_tau.v, free_selector(tree)))
     parts: list[Mat] = ex.horzsplit(found, tree.nv) if tree.nv else [found] * 3
     da_dq, da_dv, inverse = parts
     # Of the symmetric inverse, the half that the back substitution finds first.
-    at = {entry: k for k, entry in enumerate(tree.entries_outward)}
+    at = {entry: k for k, entry in enumerate(tree.parent_first_entries)}
     da_dtau = _square(tree)
     for i in range(tree.nv):
         for j in range(tree.nv):
@@ -410,9 +410,9 @@ def _moved(tree: Tree, step: Mat) -> tuple[Mat, Mat]:
     e - X / 2 + X^2 / 6 - ..., a polynomial in X, since X^5 = -2 w^2 X^3 - w^4 X.
     """
     carried, moved = ex.eye(tree.nv), ex.eye(tree.nv)
-    for i in tree.leaders:
+    for i in tree.independent_bodies:
         joint, at = tree.inboard[i], tree.in_v[i]
-        if joint.adds_up:
+        if joint.rate_is_velocity:
             continue
         G = constant(joint.subspace)
         w, u = skew((G @ step[at])[:3]), skew((G @ step[at])[3:])

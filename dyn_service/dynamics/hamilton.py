@@ -1,12 +1,12 @@
 """Hamilton's equations: motion in positions q and generalised momenta p.
 
     K      = Psi_D^T M V                                 system momentum, K_i = [H_i; P_i]        (P.1a, b), (P.2)
-    p      = G^T K + A v = M(q) v                        generalised momenta                      (9), (P.3a), (P.4)
+    p      = G^T K + I_r v = M(q) v                      generalised momenta                      (9), (P.3a), (P.4)
     v      = [e - K^T Phi_D Psi_beta G] R^-1 [e - G^T Psi_beta^T Phi_D^T K] p                     (P.5b)
     p-dot  = tau - p(q, v) + G^T (Psi_D^T W - V x* K)    W: weight and external wrenches          (P.3b)
     H      = p^T v / 2 + V(q)                            the Hamiltonian                          (3), (11)
 
-where A and p(q, v) are what joints do by themselves, `passive.py`; V has the energy of their springs,
+where I_r and p(q, v) are armature and passive efforts, `passive.py`; V has the energy of their springs,
 with V x* K = [omega x H + eta-dot x P; omega x P]. Its first half is (P.3b), for revolute joints; the second half is
 what prismatic joints need. Both follow from p_i = G_i^T K_i, since G_i is fixed in body i and turns with it:
 
@@ -31,8 +31,8 @@ from dyn_service.dynamics.kinematics import (
     joint_values,
     joint_vector,
     motion_subspaces,
-    moving,
     position_rates,
+    zero_locked,
 )
 from dyn_service.dynamics.mass_matrix import entries, solve
 from dyn_service.dynamics.newton_euler import inertias, joint_loads, velocities, world_acceleration
@@ -119,8 +119,8 @@ def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
 
 
 def velocity_from_momentum(tree: Tree, q: Mat, p: Mat) -> Mat:
-    """v, (P.5b), O(N); where joints follow others by (P.5a)."""
-    if tree.coupled:
+    """v, (P.5b), O(N); with mimic joints by (P.5a)."""
+    if tree.has_mimics:
         return velocity_through_mass_matrix(tree, q, p)
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     return articulated_solve(tree, D, G, branches(tree, D, G, M), joint_values(tree, p))
@@ -128,7 +128,7 @@ def velocity_from_momentum(tree: Tree, q: Mat, p: Mat) -> Mat:
 
 def velocity_through_mass_matrix(tree: Tree, q: Mat, p: Mat) -> Mat:
     """v, (P.5a), O(N^3)."""
-    return solve(tree, entries(tree, q), moving(tree, p))
+    return solve(tree, entries(tree, q), zero_locked(tree, p))
 
 
 def flow(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
@@ -155,7 +155,7 @@ def _flow(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody 
         )
         for V_i, K_i in zip(V, K, strict=True)
     )
-    driving = moving(tree, tau - passive.efforts(tree, q, v))
+    driving = zero_locked(tree, tau - passive.efforts(tree, q, v))
     return {"v": v, "p_dot": driving + joint_vector(tree, G.T @ (inward(tree, D, load) - turning))}
 
 

@@ -5,8 +5,8 @@
                                                          the axes of body i                       Newton-Euler (4)
 
 `model/joints/` defines what each joint type does with q. The documents write G for revolute joints only: one unit
-vector, angular; here it has one column for each way the joint can move. Where a joint follows another, q and v of its
-body are the other's, and G is the multiplier times as long: `model/tree.py`.
+vector, angular; here it has one column for each degree of freedom. A mimic joint reads q and v of the mimicked joint,
+and its G is multiplied by the ratio: `model/tree.py`.
 """
 
 from __future__ import annotations
@@ -27,32 +27,30 @@ def joint_values(tree: Tree, x: Mat) -> PerBody:
 
 
 def joint_vector(tree: Tree, x: PerBody) -> Mat:
-    """The vector over the velocities from one column per body: of bodies whose joints move together, their sum; 0 where
-    a joint is locked.
-    """
-    return moving(tree, together(tree, x))
+    """The vector over the velocities from one column per body: sums over driven bodies, 0 for locked joints."""
+    return zero_locked(tree, sum_over_driven_bodies(tree, x))
 
 
-def together(tree: Tree, x: Sequence[Mat]) -> Mat:
-    """The sums over the bodies whose joints move together, (nv, k), from (nv_i, k) per body."""
+def sum_over_driven_bodies(tree: Tree, x: Sequence[Mat]) -> Mat:
+    """Sums over the bodies that each independent joint drives, (nv, k), from (nv_i, k) per body."""
     if isinstance(tree, RolledTree):
-        return ex.vertcat(*(tree.loops.shared(x) if tree.coupled else x))
-    return ex.vertcat(*(_sum([x[i] for i in bodies]) for bodies in tree.together))
+        return ex.vertcat(*(tree.loops.shared(x) if tree.has_mimics else x))
+    return ex.vertcat(*(_sum([x[i] for i in bodies]) for bodies in tree.driven_bodies))
 
 
-def moving(tree: Tree, x: Mat) -> Mat:
-    """A vector over the velocities, 0 where a joint is locked."""
+def zero_locked(tree: Tree, x: Mat) -> Mat:
+    """A vector over the velocities, with 0 for locked joints."""
     return x if tree.free is None else constant(tree.free) * x
 
 
-def ways(tree: Tree) -> Mat:
+def free_selector(tree: Tree) -> Mat:
     """Selector of the free velocities, (nv, nv): a column for each, 0 where a joint is locked."""
     return ex.eye(tree.nv) if tree.free is None else ex.diag(constant(tree.free))
 
 
-def held(tree: Tree) -> Mat:
+def locked_diagonal(tree: Tree) -> Mat:
     """The diagonal entries of the mass matrix for locked joints, (nv, nv)."""
-    return ex.zeros(tree.nv, tree.nv) if tree.free is None else ex.eye(tree.nv) - ways(tree)
+    return ex.zeros(tree.nv, tree.nv) if tree.free is None else ex.eye(tree.nv) - free_selector(tree)
 
 
 def _sum(columns: list[Mat]) -> Mat:
@@ -120,11 +118,11 @@ def error(tree: Tree, q: Mat, q_to: Mat) -> Mat:
 
 
 def _joint_by_joint(tree: Tree, of_joint: Callable[..., list[Mat]], *vectors: tuple[Mat, tuple[slice, ...]]) -> Mat:
-    """A function of each joint and its own entries, end to end; each vector with where the bodies' entries stand."""
+    """Concatenates a function of each joint and its entries of the vectors, given with the slices of the bodies."""
     return ex.vertcat(
         *(
             entry
-            for i in tree.leaders
+            for i in tree.independent_bodies
             for entry in of_joint(tree.inboard[i], *(ex.vertsplit(x[at[i]]) for x, at in vectors))
         )
     )
@@ -157,7 +155,7 @@ def link_poses(tree: Tree, q: Mat) -> dict[str, Mat]:
 
 
 def in_world(tree: Tree, q: Mat) -> tuple[list[Mat], list[Mat]]:
-    """R_WB of every body, and in world axes the way to its origin from its parent's."""
+    """R_WB of every body, and in world axes the vector from its parent's origin to its own."""
     poses = placements(tree, q)
     rotations = outward_recursion(tree, lambda i, R_WP: poses[i][0] if R_WP is None else R_WP @ poses[i][0])
     inherited = of_parent(tree, rotations, _NO_TURN)

@@ -1,21 +1,21 @@
 """Mass matrix, and forward dynamics through it.
 
-    M = G^T Psi_D^T M Psi_D G + A                    (18c), with the armature of the joints, `passive.py`
+    M = G^T Psi_D^T M Psi_D G + I_r                  (18c), I_r: armature of the joints, `passive.py`
     a = M^-1 (tau - C - p)                           (19a)
 
 Psi_D^T M Psi_D is carried by composite inertias: C_i = M_i + sum over children of D_k^T C_k D_k is the inertia of
-branch i as one rigid body, and M_ij = G_j^T D_.. ^T .. D_i^T C_i G_i for j <= i; other entries vanish unless one body
-is on the other's branch. Where joints follow others, what all pairs of bodies that share two velocities have adds
-up. Cost: O(N d) with d the depth, at most O(N^2); factored as L^T D L without filling in those zeros (but few, where
-joints follow others), O(N d^2), at most O(N^3). Source: Newton-Euler document; L^T D L on a tree: Featherstone, Rigid
-Body Dynamics Algorithms, 2008, 6.5.
+branch i as one rigid body, and M_ij = G_j^T D_.. ^T .. D_i^T C_i G_i for j <= i; other entries are zero unless one
+body is in the branch of the other. With mimic joints, an entry is the sum over all pairs of bodies that are driven by
+its two velocities. Cost: O(N d) with depth d, at most O(N^2). Factored as L^T D L, which keeps these zeros (except a
+few with mimic joints), in O(N d^2), at most O(N^3). Source: Newton-Euler document; L^T D L on a tree: Featherstone,
+Rigid Body Dynamics Algorithms, 2008, 6.5.
 """
 
 from __future__ import annotations
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
-from dyn_service.dynamics.kinematics import influences, joint_values, motion_subspaces, moving
+from dyn_service.dynamics.kinematics import influences, joint_values, motion_subspaces, zero_locked
 from dyn_service.dynamics.newton_euler import inertias, inverse_dynamics
 from dyn_service.dynamics.rolled_tree import RolledTree, Walk
 from dyn_service.dynamics.spatial import Mat, constant
@@ -42,13 +42,13 @@ def entries(tree: Tree, q: Mat) -> Entries | Walk:
 
 def _blocks(tree: Tree, q: Mat) -> dict[tuple[int, int], Mat] | Walk:
     """Blocks (nv_j, nv_i) of the mass matrix, for each body i and its ancestors j."""
-    D, G, A = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
+    D, G, rotor = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
     C = inward_recursion(tree, inertias(tree), lambda i, C_i: D[i].congruence(C_i))
 
     def start(i: int) -> tuple[Mat, Mat | None]:
         F = C[i] @ G[i]
         passed_on = tree.inboard[i].nv and not tree.parent[i] < 0
-        return G[i].T @ F + A[i], D[i].T @ F if passed_on else None
+        return G[i].T @ F + rotor[i], D[i].T @ F if passed_on else None
 
     def step(j: int, F: Mat) -> tuple[Mat, Mat | None]:
         return G[j].T @ F, None if tree.parent[j] < 0 else D[j].T @ F
@@ -77,7 +77,7 @@ def _of_free(entries: Entries, free: Mat) -> Entries:
 
 
 def _add(entries: Entries, row: int, column: int, value: Mat) -> None:
-    """Adds to an entry of the symmetric matrix: where joints move together, several pairs of bodies do."""
+    """Adds to an entry of the symmetric matrix; with mimic joints, several pairs of bodies have the same entry."""
     place = (max(row, column), min(row, column))
     entries[place] = entries[place] + value if place in entries else value
 
@@ -102,7 +102,7 @@ def mass_matrix(tree: Tree, q: Mat) -> Mat:
 def forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """a, (19a)."""
     C = inverse_dynamics(tree, q, v, ex.zeros(tree.nv, 1), gravity, wrenches)
-    return solve(tree, entries(tree, q), moving(tree, tau) - C)
+    return solve(tree, entries(tree, q), zero_locked(tree, tau) - C)
 
 
 def solve(tree: Tree, M: Entries | Walk, x: Mat) -> Mat:
@@ -118,7 +118,7 @@ def solve(tree: Tree, M: Entries | Walk, x: Mat) -> Mat:
         y[k] = y[k] * inverse[k]
         for i in columns[k]:
             y[k] = y[k] - L[k, i] * y[i]
-    found = dict(zip(tree.entries_outward, y, strict=True))
+    found = dict(zip(tree.parent_first_entries, y, strict=True))
     return ex.vertcat(*(found[k] for k in range(tree.nv)))
 
 
@@ -144,7 +144,7 @@ def mobility(tree: Tree, M: Entries | Walk, J: Mat) -> Mat:
 
 def _halfway(tree: Tree, L: Entries, columns: list[list[int]], x: Mat) -> list[Mat]:
     """L^-T x, in the order of the factors."""
-    y = [x[k, :] for k in tree.entries_outward]
+    y = [x[k, :] for k in tree.parent_first_entries]
     for k in range(tree.nv - 1, -1, -1):
         for i in columns[k]:
             y[i] = y[i] - L[k, i] * y[k]
@@ -152,13 +152,13 @@ def _halfway(tree: Tree, L: Entries, columns: list[list[int]], x: Mat) -> list[M
 
 
 def factored(tree: Tree, M: Entries) -> tuple[Entries, list[Mat], list[list[int]]]:
-    """L below its diagonal and D on it, D^-1, and of each row of L the columns, from right to left, with an entry; rows
-    and columns in the order of `Tree.entries_outward`.
+    """Returns the factors of M = L^T D L, D^-1, and for each row of L its columns with entries, from right to left.
 
-    Of a tree these are the velocities through which one acts on its way to the root. Where joints follow others, a row
-    has those of all its bodies' ways, and is filled in where rows below it are taken away.
+    L is stored below the diagonal, D on it; rows and columns have the order of `Tree.parent_first_entries`. Without
+    mimic joints, the columns of a row are the velocities of the ancestors. A row of a mimicked joint has those of the
+    ancestors of all its bodies, and fill-in from the rows eliminated before it.
     """
-    at = {entry: k for k, entry in enumerate(tree.entries_outward)}
+    at = {entry: k for k, entry in enumerate(tree.parent_first_entries)}
     L: Entries = {}
     for (i, j), value in M.items():
         L[max(at[i], at[j]), min(at[i], at[j])] = value

@@ -31,11 +31,11 @@ from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.derivatives import Branch, Ground, Motion, assembled, branches, ground_of, loaded, motion
 from dyn_service.dynamics.hamilton import energy, momentum
-from dyn_service.dynamics.kinematics import along, in_world, influences, joint_vector, motion_subspaces, ways
+from dyn_service.dynamics.kinematics import along, free_selector, in_world, influences, joint_vector, motion_subspaces
 from dyn_service.dynamics.newton_euler import gravity_forces
 from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear, row_by_row, skew
 from dyn_service.dynamics.sweeps import PerBody, total, walk
-from dyn_service.dynamics.task_space import _aligned, _local, _Place, _Seen, _View, _world
+from dyn_service.dynamics.task_space import _aligned, _LinkPoint, _local, _Seen, _View, _world
 from dyn_service.model.tree import Tree
 
 _NONE = ex.zeros(3, 1)
@@ -52,11 +52,11 @@ def _swept(tree: Tree, q: Mat, v: Mat, a: Mat) -> tuple[PerBody, PerBody, Motion
 def momentum_derivatives(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     """p, (P.3a), and its derivatives with respect to q and v."""
     D, G, _, branch, ground = _swept(tree, q, v, ex.zeros(tree.nv, 1))
-    A = passive.armatures(tree)
+    rotor = passive.armatures(tree)
 
     def start(i: int) -> tuple[Mat, Mat | None]:
         Q, K = branch[i].inertia(ground[i].Psi), branch[i].inertia(G[i])
-        block = ex.vertcat(G[i].T @ Q, G[i].T @ K + A[i])
+        block = ex.vertcat(G[i].T @ Q, G[i].T @ K + rotor[i])
         if not tree.inboard[i].nv or tree.parent[i] < 0:
             return block, None
         return block, ex.vertcat(D[i].T @ (Q + loaded(G[i], branch[i].K)), D[i].T @ K)
@@ -112,7 +112,7 @@ def centroidal_derivatives(tree: Tree, q: Mat, v: Mat, a: Mat) -> dict[str, Mat]
 
     def columns(loads: list[Mat]) -> Mat:
         """(6, nv)."""
-        chosen = ways(tree)
+        chosen = free_selector(tree)
         parts = about_centre(loads)
         return sum((parts[i] @ chosen[tree.in_v[i], :] for i in tree.movable), ex.zeros(6, tree.nv))
 
@@ -143,20 +143,20 @@ def centroidal_derivatives(tree: Tree, q: Mat, v: Mat, a: Mat) -> dict[str, Mat]
 
 def point_motion(tree: Tree, q: Mat, v: Mat, a: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
     """Velocity and acceleration of a point, (6,), and their derivatives, (6, nv), in world axes."""
-    return _of_point(tree, q, v, a, _Place.of(tree, q, link, point), _aligned)
+    return _of_point(tree, q, v, a, _LinkPoint.of(tree, q, link, point), _aligned)
 
 
 def point_motion_local(tree: Tree, q: Mat, v: Mat, a: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
     """The same in the link's axes; spatial accelerations."""
-    return _of_point(tree, q, v, a, _Place.of(tree, q, link, point), _local)
+    return _of_point(tree, q, v, a, _LinkPoint.of(tree, q, link, point), _local)
 
 
 def point_motion_world(tree: Tree, q: Mat, v: Mat, a: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
     """The same at the world's origin in world axes; spatial accelerations."""
-    return _of_point(tree, q, v, a, _Place.of(tree, q, link, point), _world)
+    return _of_point(tree, q, v, a, _LinkPoint.of(tree, q, link, point), _world)
 
 
-def _of_point(tree: Tree, q: Mat, v: Mat, a: Mat, at: _Place, seen: _Seen) -> dict[str, Mat]:
+def _of_point(tree: Tree, q: Mat, v: Mat, a: Mat, at: _LinkPoint, seen: _Seen) -> dict[str, Mat]:
     D, G, view = influences(tree, q), motion_subspaces(tree), seen(tree, at)
     moved = motion(tree, D, G, v, a)
     ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
@@ -191,9 +191,9 @@ def _crossed(V: Mat, X: Mat) -> Mat:
     return ex.vertcat(omega @ X[:3, :], u @ X[:3, :] + omega @ X[3:, :])
 
 
-def _columns(tree: Tree, at: _Place, view: _View, motions: Sequence[Mat]) -> Mat:
+def _columns(tree: Tree, at: _LinkPoint, view: _View, motions: Sequence[Mat]) -> Mat:
     """Motions (6, nv_i) of the bodies that carry the link, seen there, (6, nv)."""
-    on, chosen, found = at.carrying(tree), ways(tree), ex.zeros(6, tree.nv)
+    on, chosen, found = at.carrying(tree), free_selector(tree), ex.zeros(6, tree.nv)
     for i in tree.movable:
         R = view.of_world @ at.rotations[i]
         turns = R @ motions[i][:3, :]

@@ -5,9 +5,9 @@
            + [0; 2 omega_p x u + w x u]                 ... where [w; u] = G v has a linear part
     V-dot  = Psi_D (G a + A)                            accelerations                   (7)
     F      = Psi_D^T (M V-dot + B - W)                  loads at the joints             (13), (16), (17)
-    tau    = G^T F + A a + p(q, v)                      their part along the free axes  (18a)
+    tau    = G^T F + I_r a + p(q, v)                    their part along the free axes  (18a)
 
-with A and p of what joints do by themselves, `passive.py`. The outward sweep carries motion, the inward sweep load.
+with armature I_r and passive efforts p, `passive.py`. The outward sweep carries motion, the inward sweep load.
 Gravity enters as an upward acceleration of the world, so that every body's weight comes with its inertia. V-dot is the
 acceleration of the body's origin itself, not a spatial one: only angular velocity enters A and B, and linear velocity
 is never computed. Cost: O(N).
@@ -25,7 +25,7 @@ from dyn_service.dynamics.kinematics import (
     joint_values,
     joint_vector,
     motion_subspaces,
-    moving,
+    zero_locked,
 )
 from dyn_service.dynamics.spatial import Inertia, Mat, angular, cross, join, linear
 from dyn_service.dynamics.sweeps import PerBody, inward, kept, of_parent, outward
@@ -97,8 +97,8 @@ def loads_through(
 ) -> PerBody:
     """F, (13), with the operators given: their entries may be numbers or symbols."""
     V = velocities(tree, D, G, v)
-    A = G @ joint_values(tree, a) + velocity_products(tree, D, G, V, v)
-    acceleration = outward(tree, D, A, world=world_acceleration(gravity))
+    relative = G @ joint_values(tree, a) + velocity_products(tree, D, G, V, v)
+    acceleration = outward(tree, D, relative, world=world_acceleration(gravity))
     load = M @ acceleration + velocity_loads(M, V)
     return inward(tree, D, load if wrenches is None else load - wrenches)
 
@@ -113,7 +113,7 @@ def motion(tree: Tree, q: Mat, v: Mat, a: Mat, world: Mat | None = None) -> tupl
 
 
 def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
-    """tau = G^T F + A a + p, (18a). wrenches: (6, 1) per body: external [torque; force], at its origin in its axes."""
+    """tau = G^T F + I_r a + p, (18a). wrenches: (6, 1) per body: [torque; force], at its origin in its axes."""
     F, G = joint_loads(tree, q, v, a, gravity, wrenches)
     return joint_vector(tree, G.T @ F) + passive.armature(tree) * a + passive.efforts(tree, q, v)
 
@@ -145,13 +145,13 @@ def computed_torque(
     Of joints whose positions do not subtract, q_ref - q is the velocity that leads there in 1 s. For continuous
     joints it is the shorter way round.
     """
-    a = moving(tree, a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref))
+    a = zero_locked(tree, a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref))
     return inverse_dynamics(tree, q, v, a, gravity, wrenches)
 
 
 def link_motion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
     """velocity, acceleration and load of every body, (N, 6) each, in its own axes at its own joint, (4), (7), (13)."""
-    V, A = motion(tree, q, v, a)
+    V, V_dot = motion(tree, q, v, a)
     F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
-    stacked = {"velocity": V, "acceleration": A, "load": F}
+    stacked = {"velocity": V, "acceleration": V_dot, "load": F}
     return {name: ex.vertcat(*map(ex.densify, rows)) for name, rows in stacked.items()}

@@ -18,7 +18,7 @@ from typing import Any
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.articulated import branches
-from dyn_service.dynamics.kinematics import held, influences, motion_subspaces, ways
+from dyn_service.dynamics.kinematics import free_selector, influences, locked_diagonal, motion_subspaces
 from dyn_service.dynamics.newton_euler import (
     inertias,
     velocities,
@@ -61,7 +61,7 @@ def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
     product is the bodies' part of M; with the joints' armature it is M.
     """
     D, M = influences(tree, q), inertias(tree)
-    columns = ways(tree)
+    columns = free_selector(tree)
     if isinstance(tree, RolledTree):
         return _steps(tree, D, M, q)
     G = [
@@ -69,7 +69,7 @@ def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
     ]  # rows of blocks, (6, nv)
     J = outward(tree, D, G)  # 1
     Q = M @ J  # 2
-    product = ex.matrix(ex.diag(passive.armature(tree)) + held(tree))
+    product = ex.matrix(ex.diag(passive.armature(tree)) + locked_diagonal(tree))
     for J_i, Q_i in zip(J, Q, strict=True):  # 3
         product = product + J_i.T @ Q_i
     return {"jacobian": _stacked(J), "momenta": _stacked(Q), "mass_matrix": ex.densify(product)}
@@ -77,7 +77,7 @@ def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
 
 def _steps(tree: RolledTree, D: PerBody, M: PerBody, q: Mat) -> dict[str, Any]:
     """The same in a kernel as loops, joint by joint; step 3 by what all bodies of a branch add to the momentum."""
-    columns, G = ways(tree), motion_subspaces(tree)
+    columns, G = free_selector(tree), motion_subspaces(tree)
 
     def walked(f: Callable[[int, Mat], Mat]) -> Any:
         def start(a: int) -> tuple[Mat, Mat]:

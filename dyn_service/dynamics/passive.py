@@ -1,22 +1,22 @@
 """Passive efforts of joints: damping, Coulomb friction, rotors behind gears, springs.
 
-    (M + A) a + C + g + p(q, v) = tau + J^T F
+    (M + I_r) a + C + g + p(q, v) = tau + J^T F
     p = d v + f tanh(v / w) + k (q - q_0)
 
-The sign of p is that of tau: the efforts that an actuator must add because of what the joint does, which takes energy
-where v p > 0; the joint pulls with -p. `equation_terms` alone has it on the right, as -p. By parts, per entry of v:
+p has the sign of tau: it is the effort that an actuator must add to balance the passive effort -p of the joint, which
+takes energy if v p > 0. Only `equation_terms` has it on the right side, as -p. Parts, per entry of v:
 
     damping    d v               takes the power d v^2
-    friction   f tanh(v / w)     Coulomb's f sign(v), smoothed: 76 % of f at the width w, 99 % at 2.65 w; at rest none
-    springs    k (q - q_0)       keep the energy k (q - q_0)^2 / 2; joints with one way to move
-    armature   A a               A is rotor inertia times gear ratio squared, and keeps the energy A v^2 / 2
+    friction   f tanh(v / w)     Coulomb's f sign(v), smoothed: 76 % of f at the width w, 99 % at 2.65 w; zero at rest
+    springs    k (q - q_0)       keep the energy k (q - q_0)^2 / 2; only joints with one degree of freedom
+    armature   I_r a             I_r: rotor inertia times gear ratio squared; keeps the energy I_r v^2 / 2
 
 Armature is the inertia of a fast rotor reflected along its joint. The rotor's rotation with the links, which its gear
 does not magnify, is not included (Featherstone, Rigid Body Dynamics Algorithms, 2008, 9.6, without the gyroscopic
-part). Armature adds to M and to momenta, p = (M + A) v; loads at joints, F, and the sweeps along the tree do not
-change. The numbers are the tree's (`Tree.passive`); a part whose numbers are zeros takes no operation.
-A joint that follows another, m v fast, has passive efforts at its own rate; on the mimicked joint they act as
-m^2 d, m^2 A, m f tanh(m v / w) and m k (m q - q_0), `Tree.spread` being the matrix of all the m.
+part). Armature adds to M and to momenta, p = (M + I_r) v; loads at joints, F, and the sweeps along the tree do not
+change. The numbers are in `Tree.passive`; parts whose numbers are zero cost no operation.
+A mimic joint with velocity m v has passive efforts at this velocity; on the mimicked joint they act as m^2 d, m^2 I_r,
+m f tanh(m v / w) and m k (m q - q_0). The factors m are the entries of `Tree.coupling_matrix`.
 Cost: O(N). Source: Newton-Euler document, 'spring or damper in f'.
 """
 
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics.kinematics import dot, joint_values, together
+from dyn_service.dynamics.kinematics import dot, joint_values, sum_over_driven_bodies
 from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Mat, constant, dense
 from dyn_service.dynamics.sweeps import PerBody
@@ -37,7 +37,7 @@ from dyn_service.model.tree import Tree
 
 def damping(tree: Tree, v: Mat) -> Mat:
     """d v, (nv,)."""
-    return _felt(tree, tree.passive.damping) * v
+    return _reflected(tree, tree.passive.damping) * v
 
 
 def friction(tree: Tree, v: Mat) -> Mat:
@@ -51,7 +51,7 @@ def springs(tree: Tree, q: Mat) -> Mat:
     pulled = constant(tree.passive.stiffness) * _from_rest(tree, q)
     if isinstance(tree, RolledTree):
         return _gathered(tree, 1, pulled)
-    return constant(tree.spread.T) @ pulled if tree.coupled else pulled
+    return constant(tree.coupling_matrix.T) @ pulled if tree.has_mimics else pulled
 
 
 def efforts(tree: Tree, q: Mat, v: Mat) -> Mat:
@@ -61,23 +61,25 @@ def efforts(tree: Tree, q: Mat, v: Mat) -> Mat:
 
 def stiffness(tree: Tree) -> Mat:
     """The diagonal of dp/dq, (nv,)."""
-    return _felt(tree, tree.passive.stiffness)
+    return _reflected(tree, tree.passive.stiffness)
 
 
 def resistance(tree: Tree, v: Mat) -> Mat:
     """The diagonal of dp/dv, (nv,): d + f / w / cosh^2(v / w)."""
     rates, width = _rates(tree, v)[0], dense(tree.passive.width)
     slope = constant(tree.passive.friction) / width
-    return _felt(tree, tree.passive.damping) + _felt(tree, ex.matrix(slope * (1 - ex.tanh(rates / width) ** 2)))
+    return _reflected(tree, tree.passive.damping) + _reflected(
+        tree, ex.matrix(slope * (1 - ex.tanh(rates / width) ** 2))
+    )
 
 
 def armature(tree: Tree) -> Mat:
-    """The diagonal of A, (nv,)."""
-    return _felt(tree, tree.passive.armature)
+    """The diagonal of I_r, (nv,)."""
+    return _reflected(tree, tree.passive.armature)
 
 
 def armatures(tree: Tree) -> PerBody:
-    """A, one diagonal block (nv_i, nv_i) per body, as the entries of v meet it."""
+    """I_r, one diagonal block (nv_i, nv_i) per body, reflected to the entries of v."""
     return PerBody(
         ex.diag(constant(joint.ratio**2 * tree.passive.armature[part]))
         for joint, part in zip(tree.inboard, tree.in_rates, strict=True)
@@ -85,7 +87,7 @@ def armatures(tree: Tree) -> PerBody:
 
 
 def kinetic_energy(tree: Tree, v: Mat) -> Mat:
-    """v^T A v / 2, of the rotors."""
+    """v^T I_r v / 2: kinetic energy of the rotors."""
     return dot(tree, v, armature(tree) * v) / 2
 
 
@@ -96,7 +98,7 @@ def spring_energy(tree: Tree, q: Mat) -> Mat:
 
 
 def passive_forces(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
-    """The parts of p, (nv,) each, the energy that the springs keep and the power that the others take."""
+    """The parts of p, (nv,) each, the energy stored in the springs and the power dissipated by the other parts."""
     taking = damping(tree, v) + friction(tree, v)
     return {
         "damping": damping(tree, v),
@@ -117,27 +119,29 @@ def _from_rest(tree: Tree, q: Mat) -> Mat:
     return ex.vertcat(*turned) if turned else ex.zeros(0, 1)
 
 
-def _felt(tree: Tree, x: Any) -> Mat:
+def _reflected(tree: Tree, x: Any) -> Mat:
     """Returns coefficients of joint rates, (nr,), as those of v, (nv,); see `Tree.reflected`."""
     if isinstance(tree, RolledTree):
         return _gathered(tree, 2, constant(x))
     if isinstance(x, ex.Matrix):
-        return constant(tree.spread.T**2) @ x if tree.coupled else x
+        return constant(tree.coupling_matrix.T**2) @ x if tree.has_mimics else x
     return constant(tree.reflected(x))
 
 
 def _gathered(tree: RolledTree, power: int, x: Mat) -> Mat:
     """Returns S^T x of joint rates, (nr,), as entries of v, (nv,); with the squares of S if the power is 2."""
     sizes = PerBody(ex.matrix(joint.ratio**power) for joint in tree.inboard)
-    return together(tree, PerBody(size * of for size, of in zip(sizes, joint_values(tree, x), strict=True)))
+    return sum_over_driven_bodies(
+        tree, PerBody(size * of for size, of in zip(sizes, joint_values(tree, x), strict=True))
+    )
 
 
 def _rates(tree: Tree, v: Mat) -> tuple[Mat, Callable[[Mat], Mat]]:
     """The rate of each joint, up to sign, (nr,), and the map from efforts odd in this rate to entries of v."""
-    if not tree.coupled:
+    if not tree.has_mimics:
         return v, lambda x: x
     if isinstance(tree, RolledTree):
         sizes = ex.vertcat(*(ex.fabs(joint.ratio) * ex.full(joint.nv, 1, 1.0) for joint in tree.inboard))
-        return sizes * v, lambda x: together(tree, joint_values(tree, sizes * x))
-    size = constant(np.abs(tree.spread))
+        return sizes * v, lambda x: sum_over_driven_bodies(tree, joint_values(tree, sizes * x))
+    size = constant(np.abs(tree.coupling_matrix))
     return size @ v, lambda x: size.T @ x

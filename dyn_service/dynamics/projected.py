@@ -1,12 +1,12 @@
 """Projected Newton-Euler: each body's equations, projected on the joint axes by its Jacobians and summed.
 
     M(q) a - f(q, v) - g(q) = tau - p(q, v)
-    M = sum of J_S^T m J_S + J_R^T I J_R + A
+    M = sum of J_S^T m J_S + J_R^T I J_R + I_r
     f = - sum of J_S^T m sigma_S + J_R^T (I sigma_R + Omega~ I Omega)
     g = sum of J_S^T F_A + J_R^T M_A
 
 J_S, J_R take v to the velocity of a body's centre of mass and to its angular velocity; sigma_S, sigma_R are the
-accelerations at a = 0; A and p are armature and passive efforts, `passive.py`. All in body axes, all with
+accelerations at a = 0; I_r and p are armature and passive efforts, `passive.py`. All in body axes, all with
 respect to the centre of mass. No load is propagated between bodies: constraint forces do no work, so the projection
 removes them. Cost: O(N^2 d) over depth d. Source: Multi Body Dynamics document, 5.3 to 5.6 (which writes Omega~ I
 Omega~ for the last term of f).
@@ -21,13 +21,13 @@ from typing import Any
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.kinematics import (
-    held,
+    free_selector,
     influences,
     joint_vector,
+    locked_diagonal,
     motion_subspaces,
-    moving,
     placements,
-    ways,
+    zero_locked,
 )
 from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Mat, constant, cross, dense, join, row_by_row, skew
@@ -50,7 +50,7 @@ class BodyMotion:
 def body_motions(tree: Tree, q: Mat, v: Mat) -> list[BodyMotion]:
     """The recursion from parent to child, for joints of any type."""
     motions: list[BodyMotion] = []
-    columns, subspaces, poses = ways(tree), motion_subspaces(tree), placements(tree, q)
+    columns, subspaces, poses = free_selector(tree), motion_subspaces(tree), placements(tree, q)
     for i, biases in enumerate(_biases(tree, q, v)):
         J_O, J_R, R_WP = ex.zeros(3, tree.nv), ex.zeros(3, tree.nv), ex.eye(3)
         if tree.parent[i] >= 0:
@@ -101,7 +101,7 @@ def jacobians(tree: Tree, q: Mat) -> dict[str, Mat]:
 
 def _columns(tree: RolledTree, q: Mat, f: Callable[[int, Mat, Mat], Mat]) -> Any:
     """f of J_O and J_R of each body, for the columns of one joint at a time, carried from this joint outward."""
-    poses, subspaces, columns = placements(tree, q), motion_subspaces(tree), ways(tree)
+    poses, subspaces, columns = placements(tree, q), motion_subspaces(tree), free_selector(tree)
 
     def start(a: int) -> tuple[Mat, Mat | None]:
         G = subspaces[a] @ columns[tree.in_v[a], tree.in_v[a]]
@@ -141,7 +141,7 @@ def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody 
     """
     if isinstance(tree, RolledTree):
         return _swept(tree, q, v, tau, gravity, wrenches)
-    M = ex.diag(passive.armature(tree)) + held(tree)
+    M = ex.diag(passive.armature(tree)) + locked_diagonal(tree)
     f = g = E = ex.zeros(tree.nv, 1)
     for i, m in enumerate(body_motions(tree, q, v)):
         body = tree.inertia[i]
@@ -160,7 +160,7 @@ def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody 
         "mass_matrix": M,
         "velocity_forces": f,
         "gravity_forces": g,
-        "efforts": moving(tree, tau),
+        "efforts": zero_locked(tree, tau),
         "external_forces": E,
         "passive_forces": -passive.efforts(tree, q, v),
     }
@@ -186,7 +186,7 @@ def _swept(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody
         "mass_matrix": mass_matrix.mass_matrix(tree, q),
         "velocity_forces": projected(moved),
         "gravity_forces": projected(pulled),
-        "efforts": moving(tree, tau),
+        "efforts": zero_locked(tree, tau),
         "external_forces": ex.zeros(tree.nv, 1) if wrenches is None else projected(wrenches),
         "passive_forces": -passive.efforts(tree, q, v),
     }

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics.kinematics import along, in_world, influences, motion_subspaces, ways
+from dyn_service.dynamics.kinematics import along, free_selector, in_world, influences, motion_subspaces
 from dyn_service.dynamics.newton_euler import motion, velocities, world_acceleration
 from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
 from dyn_service.dynamics.spatial import Mat, angular, constant, dense, linear, skew
@@ -44,17 +44,17 @@ def parameters(tree: Tree) -> dict[str, np.ndarray]:
 
 def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> Mat:
     """Y, (nv, nt)."""
-    S, w = constant(tree.spread), constant(tree.spread) @ v
+    S, w = constant(tree.coupling_matrix), constant(tree.coupling_matrix) @ v
     of_rates = (w, ex.tanh(w / dense(tree.passive.width)), S @ a, _from_rest(tree, q))
     of_links = _at_joints(tree, q, _loads(tree, q, v, a, gravity))
-    return ways(tree) @ ex.horzcat(of_links, *(S.T @ ex.diag(x) for x in of_rates))
+    return free_selector(tree) @ ex.horzcat(of_links, *(S.T @ ex.diag(x) for x in of_rates))
 
 
 def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
     """Y_p, (nv, nt)."""
-    S, none = constant(tree.spread), ex.zeros(tree.nv, tree.nr)
+    S, none = constant(tree.coupling_matrix), ex.zeros(tree.nv, tree.nr)
     momenta = [_momentum(V) for V in _velocities(tree, q, v)]
-    return ways(tree) @ ex.horzcat(_at_joints(tree, q, momenta), none, none, S.T @ ex.diag(S @ v), none)
+    return free_selector(tree) @ ex.horzcat(_at_joints(tree, q, momenta), none, none, S.T @ ex.diag(S @ v), none)
 
 
 def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
@@ -65,7 +65,7 @@ def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
         -ex.vertcat(gravity.T @ p, R.T @ gravity, ex.zeros(6, 1))
         for R, p in zip(rotations, along(tree, steps), strict=True)
     ]
-    w, stretched, none = constant(tree.spread) @ v, _from_rest(tree, q), ex.zeros(tree.nr, 1)
+    w, stretched, none = constant(tree.coupling_matrix) @ v, _from_rest(tree, q), ex.zeros(tree.nr, 1)
     return {
         "kinetic": ex.vertcat(*kinetic, none, none, w * w / 2, none),
         "potential": ex.vertcat(*potential, none, none, none, stretched * stretched / 2),
@@ -119,10 +119,10 @@ def _from_rest(tree: Tree, q: Mat) -> Mat:
 
 def _loads(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> list[Mat]:
     """The columns (6, 10) of each body's load M V-dot + B, (16), (17)."""
-    V, A = motion(tree, q, v, a, world_acceleration(gravity))
+    V, V_dot = motion(tree, q, v, a, world_acceleration(gravity))
     found = []
-    for V_i, A_i in zip(V, A, strict=True):
-        w, w_dot, v_dot = angular(V_i), angular(A_i), linear(A_i)
+    for V_i, V_dot_i in zip(V, V_dot, strict=True):
+        w, w_dot, v_dot = angular(V_i), angular(V_dot_i), linear(V_dot_i)
         torque = ex.horzcat(ex.zeros(3, 1), -skew(v_dot), _times_inertia(w_dot) + skew(w) @ _times_inertia(w))
         force = ex.horzcat(v_dot, skew(w_dot) + skew(w) @ skew(w), ex.zeros(3, 6))
         found.append(ex.vertcat(torque, force))

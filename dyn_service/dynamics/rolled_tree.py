@@ -1,12 +1,12 @@
-"""Sweeps as loops: an algorithm runs once per *kind* of body, and its recursions are recorded instead of written out.
+"""Sweeps as loops: an algorithm runs once per *kind* of body, and its recursions are recorded instead of unrolled.
 
 A kind is a group of bodies with the same type of joint, on the ground or not, and zeros at the same places.
 `RolledTree` has one body for each kind. Its numbers are symbols where the bodies of a kind differ; so are the values
-that a body gets from its parent, its children, or a sum over all bodies. The functions of `sweeps.py` record a `Loop`
-for each recursion, and `kernels/rolled.py` orders the loops in passes over the bodies. The size of the result does not
-depend on the number of bodies.
+that a body receives from its parent, its children, or a sum over all bodies. The functions of `sweeps.py` record a
+`Loop` for each recursion, and `kernels/rolled.py` orders the loops in passes over the bodies. The size of the result
+does not depend on the number of bodies.
 
-An algorithm that visits bodies by itself, not through `sweeps.py`, raises `NotRolledError`.
+An algorithm that visits bodies without `sweeps.py` raises `NotRolledError`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 Direction = Literal["outward", "inward", "each", "total", "shared"]
 """outward: from the parent. inward: from the children. each: of the body alone. total: a sum over all bodies. shared: a
-sum over the bodies that move together.
+sum over the bodies that an entry of v drives.
 """
 
 
@@ -37,7 +37,7 @@ class NotRolledError(Exception):
 
 
 class AnyParent:
-    """The parent of a body that is not on the ground: which body it is, is known only when the loop runs."""
+    """The parent of a body that is not on the ground. Its index is known only when the loop runs."""
 
     def __lt__(self, other: int) -> bool:
         return False
@@ -53,9 +53,9 @@ class AnyParent:
 class Loop:
     """One recursion; lists have one entry per kind, columns of scalars.
 
-    own: symbols of the body's value. parent: symbols of the parent's value. children: symbols of the sum of what the
-    children gave. value: the body's value. given: what it gives to its parent (inward) or adds to the sum (total,
-    shared). matrix: of a sum that is the right-hand side of linear equations, their matrix; own is then the solution.
+    own: symbols of the body's value. parent: symbols of the parent's value. children: symbols of the sum over the
+    children. value: the body's value. given: the term that it adds to the sum of its parent (inward) or of all bodies
+    (total, shared). matrix: the matrix of linear equations with this sum as right-hand side; own is then the solution.
     """
 
     direction: Direction
@@ -309,7 +309,7 @@ class RolledTree(Tree):
     """One body for each kind of body of a robot.
 
     loops: the recursions recorded on it. leading: per kind, the joint with the entries in q and v: its own, or the
-    mimicked one. follows: per kind, whether its joint mimics another.
+    mimicked one. follows: per kind, whether its joint is a mimic joint.
     """
 
     loops: Loops = field(kw_only=True)
@@ -317,13 +317,13 @@ class RolledTree(Tree):
     follows: tuple[bool, ...] = field(kw_only=True)
 
     @cached_property
-    def coupled(self) -> bool:
+    def has_mimics(self) -> bool:
         """Whether a joint of the robot mimics another."""
         return any(self.follows)
 
     @cached_property
     def configuration(self) -> Configuration:
-        """The entries in q and v that each kind reads; those of followers are the leaders'."""
+        """The entries of q and v that each kind reads; a mimic joint reads those of the mimicked joint."""
         return Configuration(tuple(self.joints[i] for i in self.movable), tuple(self.leading[i] for i in self.movable))
 
     @property

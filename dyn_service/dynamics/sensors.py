@@ -44,12 +44,12 @@ def reaction(
 
 def imu(tree: Tree, q: Mat, v: Mat, a: Mat, xyz: Mat, rpy: Mat, gravity: Mat) -> dict[str, Mat]:
     """specific_force, angular_velocity (nl, 3) of every link, in the sensor's axes."""
-    V, A = motion(tree, q, v, a, world_acceleration(gravity))
+    V, V_dot = motion(tree, q, v, a, world_acceleration(gravity))
     R = rotation_of_rpy(rpy)
     specific = []
-    for V_i, A_i in zip(V, A, strict=True):
+    for V_i, V_dot_i in zip(V, V_dot, strict=True):
         omega = angular(V_i)
-        specific.append(R.T @ (linear(A_i) + cross(angular(A_i), xyz) + cross(omega, cross(omega, xyz))))
+        specific.append(R.T @ (linear(V_dot_i) + cross(angular(V_dot_i), xyz) + cross(omega, cross(omega, xyz))))
     return {"specific_force": _rows(specific), "angular_velocity": _rows(R.T @ angular(V_i) for V_i in V)}
 
 

@@ -1,26 +1,26 @@
-"""How one link moves at a point that is fixed on it, and how hard it is to accelerate there.
+"""Motion, Jacobian and operational-space inertia of a point fixed to one link.
 
-Which link is a number: w_i is 1 at that link's body and 0 at all others, an input like q. What the link has is then
-the sum of w_i times what each body has, and the joints that move it are found by an inward sweep, so that one kernel
-answers for every link of a robot, in O(N):
+The link is an input like q: w_i is 1 at the link's body and 0 at all others. A property of the link is the sum of w_i
+times that of each body, and an inward sweep marks the joints that move it. So one kernel serves every link of a robot,
+in O(N):
 
-    on = Psi_e^T w                                       1 at every body that carries the link, itself among them
-    d  = Psi_e^T (w R point + Phi_e^T (on R p))          the way to the point from each of their origins, world axes
+    on = Psi_e^T w                                       1 at every body that carries the link, itself included
+    d  = Psi_e^T (w R point + Phi_e^T (on R p))          vector to the point from each of their origins, world axes
     J_i = on_i [R_i g_i; R_i u_i + R_i g_i x d_i]        G_i = [g_i; u_i]: columns of J = Psi_D G at the point
 
     Omega_i = beta_i Omega_ip beta_i^T + G_i R_i^-1 G_i^T     diagonal blocks of Psi_beta G R^-1 G^T Psi_beta^T, (19b)
     Lambda  = Omega^-1                                        Omega = J M^-1 J^T at the link
 
-Where the answer is seen from is one influence D = (R, d) of the link's motion, in its axes at its origin:
+The axes of the result are given by one influence D = (R, d) of the link's motion, in its axes at its origin:
 
     local          R = e       d = point          at the point, in the link's axes
     world_aligned  R = R_WL    d = point          at the point, in world axes
     world          R = R_WL    d = -R^T p_WL      at the world's origin, in world axes
 
 J-dot v is D of the link's spatial acceleration [omega-dot; v-dot - omega x v] at q-ddot = 0; in world-aligned axes
-omega x v of the point comes back to it, and leaves the point's own acceleration.
+omega x v of the point is added, which gives the acceleration of the point itself.
 
-Where joints follow others, and no body yields without another, Omega is J M^-1 J^T with M factored, (19a), in O(N^3).
+With mimic joints, Omega is J M^-1 J^T with M factored, (19a), in O(N^3).
 Source: Newton-Euler document, (4)-(7), (19b). The recursion for Omega: G. Rodriguez, A. Jain, K. Kreutz-Delgado,
 'Spatial Operator Algebra for Manipulator Modeling and Control', 1991; there from the base outward as here.
 """
@@ -34,7 +34,14 @@ from dataclasses import dataclass
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix
 from dyn_service.dynamics.articulated import branches
-from dyn_service.dynamics.kinematics import along, in_world, influences, motion_subspaces, together, ways
+from dyn_service.dynamics.kinematics import (
+    along,
+    free_selector,
+    in_world,
+    influences,
+    motion_subspaces,
+    sum_over_driven_bodies,
+)
 from dyn_service.dynamics.newton_euler import inertias, velocities, velocity_products
 from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import (
@@ -52,7 +59,7 @@ from dyn_service.dynamics.spatial import (
 from dyn_service.dynamics.sweeps import from_children, inward_recursion, outward, outward_recursion, total
 from dyn_service.model.tree import Tree
 
-LOST = 2.0**-40
+MOBILITY_ROUNDING = 2.0**-40
 """Bound on 1 / Lambda_kk, the mobility in a direction with all others held, relative to the mobility of its kind
 (rotation or translation). Below it the mobility is rounding: of 52 bits of the subtracted terms about 12 remain.
 """
@@ -68,17 +75,17 @@ def point_motion(tree: Tree, q: Mat, v: Mat, link: Mat, point: Mat) -> dict[str,
         link: w, (nl,).
         point: In the link's axes, from its origin.
     """
-    return _motion(tree, q, v, _Place.of(tree, q, link, point), _aligned)
+    return _motion(tree, q, v, _LinkPoint.of(tree, q, link, point), _aligned)
 
 
 def point_motion_local(tree: Tree, q: Mat, v: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
     """The same at the point in the link's axes."""
-    return _motion(tree, q, v, _Place.of(tree, q, link, point), _local)
+    return _motion(tree, q, v, _LinkPoint.of(tree, q, link, point), _local)
 
 
 def point_motion_world(tree: Tree, q: Mat, v: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
     """The same at the world's origin in world axes."""
-    return _motion(tree, q, v, _Place.of(tree, q, link, point), _world)
+    return _motion(tree, q, v, _LinkPoint.of(tree, q, link, point), _world)
 
 
 def operational_space(tree: Tree, q: Mat, link: Mat, point: Mat, directions: Mat) -> dict[str, Mat]:
@@ -91,21 +98,21 @@ def operational_space(tree: Tree, q: Mat, link: Mat, point: Mat, directions: Mat
         point: In the link's axes, from its origin.
         directions: (6,), 1 for each direction that counts, 0 for the others.
     """
-    return _inertia(tree, q, _Place.of(tree, q, link, point), _aligned, directions)
+    return _inertia(tree, q, _LinkPoint.of(tree, q, link, point), _aligned, directions)
 
 
 def operational_space_local(tree: Tree, q: Mat, link: Mat, point: Mat, directions: Mat) -> dict[str, Mat]:
     """The same at the point in the link's axes."""
-    return _inertia(tree, q, _Place.of(tree, q, link, point), _local, directions)
+    return _inertia(tree, q, _LinkPoint.of(tree, q, link, point), _local, directions)
 
 
 def operational_space_world(tree: Tree, q: Mat, link: Mat, point: Mat, directions: Mat) -> dict[str, Mat]:
     """The same at the world's origin in world axes."""
-    return _inertia(tree, q, _Place.of(tree, q, link, point), _world, directions)
+    return _inertia(tree, q, _LinkPoint.of(tree, q, link, point), _world, directions)
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
+class _LinkPoint:
     """A link and a point on it. link: w, per body. rotations: R_WB. steps: to each body from its parent, world axes."""
 
     tree: Tree
@@ -115,7 +122,7 @@ class _Place:
     steps: list[Mat]
 
     @classmethod
-    def of(cls, tree: Tree, q: Mat, link: Mat, point: Mat) -> _Place:
+    def of(cls, tree: Tree, q: Mat, link: Mat, point: Mat) -> _LinkPoint:
         return cls(tree, ex.vertsplit(link), point, *in_world(tree, q))
 
     def chosen(self, x: Sequence[Mat]) -> Mat:
@@ -155,24 +162,24 @@ class _View:
     carried: bool = False
 
 
-_Seen = Callable[[Tree, _Place], _View]
+_Seen = Callable[[Tree, _LinkPoint], _View]
 _SAME, _NO_WAY = ex.eye(3), ex.zeros(3, 1)
 
 
-def _aligned(tree: Tree, at: _Place) -> _View:
+def _aligned(tree: Tree, at: _LinkPoint) -> _View:
     return _View(RigidTransform(at.rotation, at.point), _SAME, at.levers(tree), carried=True)
 
 
-def _local(tree: Tree, at: _Place) -> _View:
+def _local(tree: Tree, at: _LinkPoint) -> _View:
     return _View(RigidTransform(_SAME, at.point), at.rotation.T, at.levers(tree))
 
 
-def _world(tree: Tree, at: _Place) -> _View:
+def _world(tree: Tree, at: _LinkPoint) -> _View:
     R = at.rotation
     return _View(RigidTransform(R, -(R.T @ at.origin(tree))), _SAME, [-p for p in along(tree, at.steps)])
 
 
-def _motion(tree: Tree, q: Mat, v: Mat, at: _Place, seen: _Seen) -> dict[str, Mat]:
+def _motion(tree: Tree, q: Mat, v: Mat, at: _LinkPoint, seen: _Seen) -> dict[str, Mat]:
     view = seen(tree, at)
     D, G = influences(tree, q), motion_subspaces(tree)
     V = velocities(tree, D, G, v)
@@ -190,29 +197,29 @@ def _motion(tree: Tree, q: Mat, v: Mat, at: _Place, seen: _Seen) -> dict[str, Ma
     }
 
 
-def _jacobian(tree: Tree, at: _Place, view: _View) -> Mat:
+def _jacobian(tree: Tree, at: _LinkPoint, view: _View) -> Mat:
     """J, (6, nv)."""
-    on, columns, J, subspaces = at.carrying(tree), ways(tree), ex.zeros(6, tree.nv), motion_subspaces(tree)
+    on, columns, J, subspaces = at.carrying(tree), free_selector(tree), ex.zeros(6, tree.nv), motion_subspaces(tree)
     rows = [ex.zeros(0, 6)] * len(tree)
     for i in tree.movable:
         G, R = subspaces[i], view.of_world @ at.rotations[i]
         turns, shifts = R @ G[:3, :], R @ G[3:, :]
         shifts = shifts - skew(view.of_world @ view.levers[i]) @ turns
-        if tree.coupled and isinstance(tree, RolledTree):
+        if tree.has_mimics and isinstance(tree, RolledTree):
             rows[i] = (on[i] * ex.vertcat(turns, shifts)).T
         else:
             J = J + on[i] * ex.vertcat(turns, shifts) @ columns[tree.in_v[i], :]
-    return (columns @ together(tree, rows)).T if tree.coupled and isinstance(tree, RolledTree) else J
+    return (columns @ sum_over_driven_bodies(tree, rows)).T if tree.has_mimics and isinstance(tree, RolledTree) else J
 
 
-def _inertia(tree: Tree, q: Mat, at: _Place, seen: _Seen, directions: Mat) -> dict[str, Mat]:
+def _inertia(tree: Tree, q: Mat, at: _LinkPoint, seen: _Seen, directions: Mat) -> dict[str, Mat]:
     view = seen(tree, at)
-    if tree.coupled:
+    if tree.has_mimics:
         Omega = mass_matrix.mobility(tree, mass_matrix.entries(tree, q), _jacobian(tree, at, view))
     else:
         of_bodies = _mobilities(tree, q)
         parts = (at.chosen([getattr(S, part) for S in of_bodies]) for part in ("I", "H", "m"))
-        S = _seen_through(view.of_link, Inertia(*parts))
+        S = _transformed(view.of_link, Inertia(*parts))
         Omega = ex.blockcat([[S.m, S.H.T], [S.H, S.I]])
     return {"mobility": row_by_row(Omega), "inertia": row_by_row(_inverse_in(Omega, directions))}
 
@@ -228,7 +235,7 @@ def _mobilities(tree: Tree, q: Mat) -> list[Inertia]:
     none = ex.zeros(3, 3)
 
     def step(i: int, inherited: Inertia | None) -> Inertia:
-        S = Inertia(none, none, none) if inherited is None else _seen_through(D[i], inherited)
+        S = Inertia(none, none, none) if inherited is None else _transformed(D[i], inherited)
         if tree.inboard[i].nv:
             G_i, K = _linear_first(G[i]), _linear_first(branch.K[i])
             # (e - G K^T) S (e - G K^T)^T + G R^-1 G^T = S - G Z^T - Z G^T
@@ -240,7 +247,7 @@ def _mobilities(tree: Tree, q: Mat) -> list[Inertia]:
     return outward_recursion(tree, step)
 
 
-def _seen_through(D: RigidTransform, S: Inertia) -> Inertia:
+def _transformed(D: RigidTransform, S: Inertia) -> Inertia:
     """D Omega D^T."""
     return S.moved(-D.offset).turned(D.rotation.T)
 
@@ -263,7 +270,7 @@ def _inverse_in(Omega: Mat, directions: Mat) -> Mat:
         part[k, k] = ex.if_else(directions[k], Omega[k, k], 1)
     Lambda = inverse(part, kept)
     for k, kind in enumerate([ex.trace(Omega[:3, :3])] * 3 + [ex.trace(Omega[3:, 3:])] * 3):
-        share = _positive(LOST * kind * Lambda[k, k])
+        share = _positive(MOBILITY_ROUNDING * kind * Lambda[k, k])
         lost.append(directions[k] * (1 - ex.if_else(share < 1, 1, 0)))
     return ex.if_else(sum(lost, ex.zeros(1, 1)), ex.full(6, 6, math.nan), counts * Lambda)
 

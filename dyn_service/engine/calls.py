@@ -39,10 +39,10 @@ Finish = Callable[[Any, tuple[Any, ...]], Any]
 """The outputs of a kernel and the required arguments of a row -> its result."""
 
 MAX_COMBINATIONS = 64
-"""Combinations of options kept for each row; if there are more, such as ever new selections, all are resolved anew."""
+"""Combinations of options cached for each row; if there are more, all are resolved again."""
 
-MAX_VIEWS, MAX_ROBOTS = 64, 64
-"""Robots with overlays kept for each robot, and the number of robots that one of them may contain: some megabytes."""
+MAX_CACHED, MAX_ROBOTS = 64, 64
+"""Robots with overlays cached for each robot, and the number of robots that one of them may contain: some megabytes."""
 
 
 PART_BYTES = 1 << 23
@@ -228,21 +228,21 @@ class RowCalls:
     Args:
         row: The row.
         names: By index of a required argument, the input for each name.
-        views: The robots with overlays.
+        cache: The robots with overlays.
     """
 
     call: Call
 
-    def __init__(self, row: Query, names: Mapping[int, Mapping[str, Array]], views: Views) -> None:
+    def __init__(self, row: Query, names: Mapping[int, Mapping[str, Array]], cache: OverlayCache) -> None:
         self._row, self._names = row, names
         self._key = _key_of(row)
         self._bound: dict[Hashable, BoundCall] = {}
-        self._defaults = self._key(row.defaults)
+        self._defaults = self._key(row.argument_defaults)
         self._threads_from = _THREADS_FROM
-        place = {name: k for k, name in enumerate(row.others)}
-        special = (row.overlay, row.wrenches, row.first("gravity"), row.leaves_out)
+        place = {name: k for k, name in enumerate(row.optional_arguments)}
+        special = (row.overlay, row.wrenches, row.first("gravity"), row.passive_option)
         self._overlay, self._wrenches, gravity, passive = (place.get(name or "", -1) for name in special)
-        self._view = _view_with(views, row.name, self._overlay, gravity, passive)
+        self._view = _view_with(cache, row.name, self._overlay, gravity, passive)
         self._prefer(None, None, None)
 
     def bound(self, others: tuple[Any, ...]) -> BoundCall | None:
@@ -356,19 +356,21 @@ class RowCalls:
         self.call = call
 
 
-def _view_with(views: Views, row: str, overlay: int, gravity: int, passive: int) -> Callable[[tuple[Any, ...]], Any]:
+def _view_with(
+    cache: OverlayCache, row: str, overlay: int, gravity: int, passive: int
+) -> Callable[[tuple[Any, ...]], Any]:
     """Returns a function from the optional arguments of a row to the robot with the overlay among them.
 
     It returns None if that robot is not kept or has no calls of the row, or if the overlay contradicts an argument.
 
     Args:
-        views: The robots with overlays.
+        cache: The robots with overlays.
         row: The name of the row.
         overlay: The index of the overlay among the optional arguments; likewise `gravity` and `passive`, or -1.
         gravity: That of gravity.
         passive: That of the option for passive forces.
     """
-    known = views.by_id
+    known = cache.by_id
 
     def view_of(others: tuple[Any, ...]) -> Any:
         changed = others[overlay]
@@ -391,8 +393,8 @@ def _key_of(row: Query) -> Callable[[tuple[Any, ...]], Hashable]:
     It contains the types, since True equals 1. It raises TypeError for values that no option has.
     """
     by_name = {*row.by_name, *(name for name, option in row.options.items() if option.type == "names")}
-    places = [k for k, name in enumerate(row.others) if name in row.options or name in by_name]
-    lists = [k for k in places if row.others[k] in by_name]
+    places = [k for k, name in enumerate(row.optional_arguments) if name in row.options or name in by_name]
+    lists = [k for k in places if row.optional_arguments[k] in by_name]
     if not places:
         return lambda others: None
     if len(places) == 1 and not lists:
@@ -413,12 +415,12 @@ def _key_of(row: Query) -> Callable[[tuple[Any, ...]], Hashable]:
     return key
 
 
-class Views:
-    """The robots with an overlay that were used last, by the overlay itself and by its content."""
+class OverlayCache:
+    """The robots with overlays that were used last, by identity and by content of the overlay."""
 
     def __init__(self) -> None:
         self._by_content: dict[Hashable, Any] = {}
-        self.by_id: dict[int, tuple[Overlay, Any]] = {}  # with the overlay, so that no other one has its number
+        self.by_id: dict[int, tuple[Overlay, Any]] = {}  # keeps the overlay, so that its id is not reused
 
     def find(self, overlay: Overlay) -> Any:
         """Returns the robot with an overlay of this content; None if there is none."""
@@ -443,7 +445,7 @@ class Views:
     def _keep(self, overlay: Overlay, view: Any) -> None:
         if math.prod(view.lead) <= MAX_ROBOTS:
             for kept in (self._by_content, self.by_id):
-                if len(kept) >= MAX_VIEWS:
+                if len(kept) >= MAX_CACHED:
                     kept.clear()
             with suppress(TypeError):  # it may change
                 self._by_content[overlay.content] = view

@@ -94,11 +94,11 @@ def _chosen(query: str) -> tuple[Query, str]:
     row = row_of(name)
     if row.constant:
         raise InvalidArgumentError(f"{name} has the same answer at every state, so it is not exported", path="queries")
-    choices = [*row.kernels] if row.selector else []
+    choices = [*row.kernels] if row.kernel_option else []
     if colon and method not in choices:
-        known = f"its choices of {row.selector} are {', '.join(choices)}" if choices else "it has no choices"
+        known = f"its choices of {row.kernel_option} are {', '.join(choices)}" if choices else "it has no choices"
         raise InvalidArgumentError(f"{name} has no '{method}': {known}{did_you_mean(method, choices)}", path="queries")
-    return row, method or (str(row.options[row.selector].default) if row.selector else "")
+    return row, method or (str(row.options[row.kernel_option].default) if row.kernel_option else "")
 
 
 def _function(robot: Robot, row: Query, method: str, prefix: str) -> Function:
@@ -108,12 +108,12 @@ def _function(robot: Robot, row: Query, method: str, prefix: str) -> Function:
         FailedPreconditionError: The row has no answer for this robot.
         ResourceExhaustedError: The kernel needs too many operations.
     """
-    robot._refuse_followers(row, method)
+    robot._reject_mimic(row, method)
     robot._refuse_massless(row, method)
     signature = robot.signature(row, method)
     if signature.empty:
         raise FailedPreconditionError(f"{row.name} has no results for robot '{robot.name}', so it is not exported")
-    plain = not row.selector or method == row.options[row.selector].default
+    plain = not row.kernel_option or method == row.options[row.kernel_option].default
     name = "_".join((prefix, row.name) if plain else (prefix, row.name, method))
     return Function(name, signature, robot._library.graph(signature), len(row.required), robot._left_out_of(row))
 

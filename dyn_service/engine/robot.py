@@ -26,10 +26,10 @@ from numpy.typing import ArrayLike
 
 from dyn_service.api import preparation
 from dyn_service.api.arguments import mapped
-from dyn_service.api.arrays import broadcast, found, spread
+from dyn_service.api.arrays import broadcast, found, with_leading_axes
 from dyn_service.api.description import RobotDescription, Sizes
-from dyn_service.api.inputs import check_names, checked_option, checked_options, needed, row_of
-from dyn_service.api.named import marks, names_of
+from dyn_service.api.inputs import check_names, checked_option, checked_options, missing_input, row_of
+from dyn_service.api.named import names_of, one_hot
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.queries import (
     COMPUTATIONS,
@@ -44,8 +44,8 @@ from dyn_service.api.queries import (
 )
 from dyn_service.api.spec import BY_NAME, WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.engine import rollouts
-from dyn_service.engine.calls import BoundCall, Call, Finish, RowCalls, Views
-from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
+from dyn_service.engine.altered_trees import AlteredTrees, overlay_to, with_overlay, with_payload
+from dyn_service.engine.calls import BoundCall, Call, Finish, OverlayCache, RowCalls
 from dyn_service.engine.rows import Rows, Selection, described, import_receipt, operand, operands
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links, places
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, ResourceExhaustedError
@@ -103,7 +103,7 @@ class Robot(RobotQueries):
         self._signatures: dict[tuple[str, str, Variant], Signature] = {}
         self.bound_calls: dict[str, Call] = {}
         self.row_calls: dict[str, RowCalls] = {}
-        self._views = Views()
+        self._overlay_cache = OverlayCache()
         self._workers = 1
 
     @property
@@ -328,7 +328,7 @@ class Robot(RobotQueries):
             if not (signature.empty or self._is_singular(row, method) or self._is_refused(row, method)):
                 try:
                     self._kernel(signature)
-                    self._bind(row, {row.selector: method} if row.selector else {})
+                    self._bind(row, {row.kernel_option: method} if row.kernel_option else {})
                 except ResourceExhaustedError as refusal:
                     if method == next(iter(row.kernels)):
                         raise
@@ -416,10 +416,10 @@ class Robot(RobotQueries):
         """
         if row.constant or self._is_refused(row, method):
             return True
-        options: dict[str, Any] = {row.selector: method} if row.selector else {}
+        options: dict[str, Any] = {row.kernel_option: method} if row.kernel_option else {}
         if not variant.overlay and (other := self.acting(row, method, passive)) is not self:
             loaded = other.load_kernel(row, method, variant, make=make)
-            self._bind(row, options | {row.leaves_out or "": False})
+            self._bind(row, options | {row.passive_option or "": False})
             return loaded
         for signature in self._signatures_of(row, method, variant):
             if signature.empty:
@@ -447,7 +447,7 @@ class Robot(RobotQueries):
                 it.
             NotFoundError: The robot has no link or joint of that name.
         """
-        return self._with_numbers(altered(self._tree, self._weld, overlay, "overlay"), name)
+        return self._with_numbers(with_overlay(self._tree, self._weld, overlay, "overlay"), name)
 
     def overlay_of(self, others: Robot | Sequence[Robot]) -> Overlay:
         """Returns the overlay that turns this robot into `others`, which have the same links and joints.
@@ -464,7 +464,7 @@ class Robot(RobotQueries):
         for k, other in enumerate(robots):
             if not isinstance(other, Robot):
                 raise InvalidArgumentError(f"others[{k}] must be a Robot, found {found(other)}", path=f"others[{k}]")
-        overlay = differing(self._numbers, [other._numbers for other in robots])
+        overlay = overlay_to(self._numbers, [other._numbers for other in robots])
         return mapped(overlay, lambda array, axes, place: np.asarray(array)[0]) if alone else overlay
 
     @property
@@ -479,15 +479,15 @@ class Robot(RobotQueries):
             NotFoundError: The robot has no link of that name.
             InvalidArgumentError: The mass is not positive, or the inertia is not physical.
         """
-        return self._with_numbers(carrying(self._tree, self._weld, payload, "payload"))
+        return self._with_numbers(with_payload(self._tree, self._weld, payload, "payload"))
 
     def _with_numbers(self, altered: AlteredTrees, name: str | None = None) -> Robot:
-        """Returns an `engine.overlaid.Overlaid`.
+        """Returns an `engine.overlaid_robot.OverlaidRobot`.
 
         The two classes need each other, so this import is late.
         """
-        module = importlib.import_module("dyn_service.engine.overlaid")
-        made: Robot = module.Overlaid(self, altered, name)
+        module = importlib.import_module("dyn_service.engine.overlaid_robot")
+        made: Robot = module.OverlaidRobot(self, altered, name)
         return made
 
     def evaluate(
@@ -529,7 +529,9 @@ class Robot(RobotQueries):
         if row.overlay is not None and inputs.get(row.overlay) is not None:
             view = self._view(row, inputs, checked_options(row, options))
             self._calls_of(row)
-            return view._ask(row.name, given, tuple(inputs.get(name, options.get(name)) for name in row.others))
+            return view._ask(
+                row.name, given, tuple(inputs.get(name, options.get(name)) for name in row.optional_arguments)
+            )
         answer = row.result(self._evaluate(row, inputs, options))
         self._bind(row, options | {name: inputs[name] for name in row.by_name if inputs.get(name) is not None})
         return answer
@@ -543,10 +545,15 @@ class Robot(RobotQueries):
         """
         if row.constant:
             return
-        others = tuple(options.get(name, default) for name, default in zip(row.others, row.defaults, strict=True))
-        chosen = {name: value for name, value in zip(row.others, others, strict=True) if name in row.options}
-        method = chosen[row.selector] if row.selector else next(iter(row.kernels))
-        robot = self.acting(row, method, chosen[row.leaves_out]) if row.leaves_out else self
+        others = tuple(
+            options.get(name, default)
+            for name, default in zip(row.optional_arguments, row.argument_defaults, strict=True)
+        )
+        chosen = {
+            name: value for name, value in zip(row.optional_arguments, others, strict=True) if name in row.options
+        }
+        method = chosen[row.kernel_option] if row.kernel_option else next(iter(row.kernels))
+        robot = self.acting(row, method, chosen[row.passive_option]) if row.passive_option else self
         kinds = (WITHOUT_WRENCHES, WITH_WRENCHES) if row.wrenches is not None else (WITHOUT_WRENCHES,)
         loaded = [each for each in kinds if all(s in robot._library for s in robot._signatures_of(row, method, each))]
         calls = self._calls_of(row)
@@ -554,7 +561,7 @@ class Robot(RobotQueries):
         if not loaded or (before is not None and before.loaded == loaded) or robot._is_singular(row, method):
             return
         selection = self._rows.selection(row, chosen, self.name)
-        world = row.axes is not None and chosen[row.axes] == "world"
+        world = row.axes_option is not None and chosen[row.axes_option] == "world"
         rows = None if selection is None or world else selection.rows
         bound, *first = robot._bound_call(row, method, loaded, others, rows)
         in_place = not world and (selection is None or bound.in_place)
@@ -565,8 +572,8 @@ class Robot(RobotQueries):
     def _calls_of(self, row: Query) -> RowCalls:
         calls = self.row_calls.get(row.name)
         if calls is None:
-            named = {k: self._link_marks for k, name in enumerate(row.required) if row.inputs[name].kind == "link"}
-            calls = self.row_calls[row.name] = RowCalls(row, named, self._views)
+            named = {k: self._one_hot_links for k, name in enumerate(row.required) if row.inputs[name].kind == "link"}
+            calls = self.row_calls[row.name] = RowCalls(row, named, self._overlay_cache)
             self.bound_calls[row.name] = calls.with_threads(self._workers)
         return calls
 
@@ -593,10 +600,12 @@ class Robot(RobotQueries):
         if some is not None and WITH_WRENCHES in loaded:
             some_pushed = library.selected(self._signatures_of(row, method, WITH_WRENCHES)[0], rows or ())
             some = None if some_pushed is None else some
-        given = dict(zip(row.others, others, strict=True))
+        given = dict(zip(row.optional_arguments, others, strict=True))
         for name in row.by_name:
             left_out[name] = self._argument(row, name, given[name])
-        fixed = {name: array for name, array in left_out.items() if name in row.by_name or name not in row.others}
+        fixed = {
+            name: array for name, array in left_out.items() if name in row.by_name or name not in row.optional_arguments
+        }
         # An input given by name is not an input of the kernel but chooses one, so it is read as an option.
         accepted = {
             f"{name} by name" if name in row.by_name else name: x if name in row.by_name else left_out.get(name, x)
@@ -622,7 +631,7 @@ class Robot(RobotQueries):
                 chosen = None if some is None or some_pushed is None else some_pushed[0]
                 with_wrenches = library.direct_call(signature, unread, wrenches, chosen)
                 first_with_wrenches = library.direct_call(signature, checked, wrenches, chosen)
-        place = {name: k for k, name in enumerate(row.others) if name not in row.by_name}
+        place = {name: k for k, name in enumerate(row.optional_arguments) if name not in row.by_name}
         operands = [(place.get(x.name, -1), left_out[x.name]) for x in plain.inputs if x.name in left_out]
         sizes = self._sizes(links=row.links)
         vectors = {k: row.inputs[x].dims(sizes) for k, x in enumerate(row.required) if row.inputs[x].scalar}
@@ -691,7 +700,7 @@ class Robot(RobotQueries):
         lead = robot.lead if arguments.get("gravity") is None else robot.tree.lead
         for parameter, name in entry.parameters.items():
             if name in entry.of_kind("position") and lead:
-                arguments[parameter] = spread(arguments[parameter], lead)
+                arguments[parameter] = with_leading_axes(arguments[parameter], lead)
         return entry.function("run")(robot, **arguments)
 
     def asked(self, row: Computation, arguments: dict[str, Any]) -> Robot:
@@ -708,12 +717,12 @@ class Robot(RobotQueries):
             NotFoundError: The robot has no link or joint of that name.
         """
         robot, passive = self, True
-        if row.leaves_out is not None:
-            passive = checked_option(row.options[row.leaves_out], arguments.pop(row.leaves_out, True))
+        if row.passive_option is not None:
+            passive = checked_option(row.options[row.passive_option], arguments.pop(row.passive_option, True))
         for name in row.of_kind("overlay"):
             overlay = arguments.pop(name, None)
             if overlay is not None:
-                robot = robot._view(row, {**arguments, name: overlay}, {row.leaves_out or "": passive}, "")
+                robot = robot._view(row, {**arguments, name: overlay}, {row.passive_option or "": passive}, "")
         for name in row.of_kind("payload"):
             payload = arguments.pop(name, None)
             robot = robot if payload is None else robot.with_payload(payload)
@@ -732,11 +741,14 @@ class Robot(RobotQueries):
             return self._view(row, rest, chosen)._evaluate(row, rest, chosen)
         name_of_wrenches = row.wrenches
         wrenches = None if name_of_wrenches is None else inputs.get(name_of_wrenches)
-        method = chosen[row.selector] if row.selector else ""
-        if row.leaves_out is not None and (other := self.acting(row, method, chosen[row.leaves_out])) is not self:
-            return other._evaluate(row, inputs, {**chosen, row.leaves_out: True})
+        method = chosen[row.kernel_option] if row.kernel_option else ""
+        if (
+            row.passive_option is not None
+            and (other := self.acting(row, method, chosen[row.passive_option])) is not self
+        ):
+            return other._evaluate(row, inputs, {**chosen, row.passive_option: True})
         signature = self.signature(row, method, WITHOUT_WRENCHES if wrenches is None else WITH_WRENCHES)
-        self._refuse_followers(row, method)
+        self._reject_mimic(row, method)
         self._refuse_massless(row, method)
         arguments = {
             name: self._argument(row, name, inputs.get(name))
@@ -755,14 +767,14 @@ class Robot(RobotQueries):
             arguments[name_of_wrenches] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
         arrays = self._run(signature, arguments)
         outputs: dict[str, Any] = dict(zip(row.outputs, arrays, strict=True))
-        if row.axes is not None and chosen[row.axes] == "world":
+        if row.axes_option is not None and chosen[row.axes_option] == "world":
             self._rows.turn_to_world(outputs, row, self._rotations(pose))
         outputs.update(self._rows.labels(row))
         if (selection := self._rows.selection(row, chosen, self.name)) is not None:
             selection.apply(outputs)
         return outputs
 
-    def known_view(self, overlay: Overlay, path: str) -> Robot:
+    def cached_overlaid(self, overlay: Overlay, path: str) -> Robot:
         """Returns the robot that answers calls with this overlay. The last ones are kept, unlike those of `overlaid`.
 
         Args:
@@ -774,17 +786,17 @@ class Robot(RobotQueries):
         """
 
         def make() -> Robot:
-            return self._with_numbers(altered(self._tree, self._weld, overlay, path))
+            return self._with_numbers(with_overlay(self._tree, self._weld, overlay, path))
 
-        view: Robot = self._views.get(overlay, make) if isinstance(overlay, Overlay) else make()
+        view: Robot = self._overlay_cache.get(overlay, make) if isinstance(overlay, Overlay) else make()
         return view
 
     def _view(self, row: Row, inputs: dict[str, Any], options: Mapping[str, Any], path: str = "inputs.") -> Robot:
         """Returns the robot that answers a call with an overlay, and removes the overlay from the inputs."""
         name = row.first("overlay") or ""
         overlay = inputs.pop(name)
-        view = self.known_view(overlay, path + name)
-        self._check_once(row, overlay, path + name, inputs, options.get(row.leaves_out or "", True))
+        view = self.cached_overlaid(overlay, path + name)
+        self._check_once(row, overlay, path + name, inputs, options.get(row.passive_option or "", True))
         return view
 
     def _check_once(self, row: Row, overlay: Overlay, path: str, inputs: Mapping[str, Any], passive: bool) -> None:
@@ -796,7 +808,7 @@ class Robot(RobotQueries):
             )
         if overlay.joints and not passive:
             raise InvalidArgumentError(
-                f"the overlay contains passive joint properties, which {row.leaves_out}=False switches off",
+                f"the overlay contains passive joint properties, which {row.passive_option}=False switches off",
                 path=f"{path}.joints",
             )
 
@@ -811,7 +823,7 @@ class Robot(RobotQueries):
         """Returns outputs that do not depend on a state, computed from the tree in each call."""
         module, _, name = row.kernels[""].partition(".")
         function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
-        options = {name: value for name, value in chosen.items() if name != row.rows}
+        options = {name: value for name, value in chosen.items() if name != row.rows_option}
         outputs: dict[str, Any] = {**self._rows.labels(row), **function(self._tree, **options)}
         if (selection := self._rows.selection(row, chosen, self.name)) is not None:
             selection.apply(outputs)
@@ -847,21 +859,21 @@ class Robot(RobotQueries):
         """Returns an input as an array of doubles with checked core shape."""
         if value is None:
             if name not in row.optional:
-                raise needed(row, name)
+                raise missing_input(row, name)
             return self._left_out(row, name)
         spec = row.inputs[name]
         if spec.kind in BY_NAME:
             path = f"inputs.{name}"
-            return marks(spec.kind, names_of(spec.kind, value, path), self.link_names, self.name, path)
+            return one_hot(spec.kind, names_of(spec.kind, value, path), self.link_names, self.name, path)
         return operand(name, spec, value, spec.dims(self._sizes(links=row.links)), len(self.joint_names))
 
     def _is_refused(self, row: Query, method: str) -> bool:
-        """Whether there is no result, and so no kernel, because joints follow others."""
-        return method in row.alone and self._tree.coupled
+        """Whether there is no result, and so no kernel, because the robot has mimic joints."""
+        return method in row.rejects_mimic and self._tree.has_mimics
 
-    def _refuse_followers(self, row: Query, method: str) -> None:
+    def _reject_mimic(self, row: Query, method: str) -> None:
         if self._is_refused(row, method):
-            what = f"{row.name} with {row.selector}='{method}'" if row.selector else row.name
+            what = f"{row.name} with {row.kernel_option}='{method}'" if row.kernel_option else row.name
             name, mimic = next((n, m) for n, m in zip(self._tree.moving_joints, self._tree.mimic, strict=True) if m)
             raise FailedPreconditionError(
                 f"{what} has no answer for robot '{self.name}': joint '{name}' follows '{mimic.joint}', and (19b) "
@@ -880,7 +892,7 @@ class Robot(RobotQueries):
 
     def _is_singular(self, row: Query, method: str) -> bool:
         """Whether there is no result, and so no kernel, because the mass matrix to invert is singular."""
-        return method in row.inverts and self.massless_joint is not None
+        return method in row.inverts_mass_matrix and self.massless_joint is not None
 
     def _refuse_massless(self, row: Query, method: str) -> None:
         if self._is_singular(row, method):
@@ -905,9 +917,9 @@ class Robot(RobotQueries):
         return singular_joint(self._weld.tree, np.asarray(q, dtype=np.float64))
 
     @cached_property
-    def _link_marks(self) -> dict[str, Array]:
+    def _one_hot_links(self) -> dict[str, Array]:
         """The input of a kernel for each link's name."""
-        return {name: marks("link", name, self.link_names, self.name, "") for name in self.link_names}
+        return {name: one_hot("link", name, self.link_names, self.name, "") for name in self.link_names}
 
     def _rotations(self, q: Array) -> Array:
         """Returns R_WL of every link, (..., nl, 3, 3)."""

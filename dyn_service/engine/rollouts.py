@@ -1,6 +1,6 @@
 """Many steps of a simulation in compiled code, with the control law that acts in it.
 
-The kernels of the law and of the step are called in turn (`kernels/repeated.py`).
+The kernels of the law and of the step are called in turn (`kernels/rollout.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from dyn_service.api.queries import QUERIES, Array
 from dyn_service.api.spec import Kind
 from dyn_service.kernels.jit import host
-from dyn_service.kernels.repeated import Stage, packed, repeat
+from dyn_service.kernels.rollout import Stage, packed, run_stages
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.simulation.laws import Term
 
@@ -117,7 +117,7 @@ def repeat_steps(
             for stage in stages
         ]
         starts, ends = ({name: x[part] for name, x in flat.items()}, {name: x[:, part] for name, x in rows.items()})
-        repeat(some, starts, ends, every)
+        run_stages(some, starts, ends, every)
     return True
 
 

@@ -28,12 +28,12 @@ from dyn_service.api.description import (
     Sizes,
 )
 from dyn_service.api.queries import DEFAULT_GRAVITY, Array, Query
-from dyn_service.api.spec import EVERY_PART, Spec
+from dyn_service.api.spec import PASSIVE_PARTS, Spec
 from dyn_service.dynamics.structure import pairs
 from dyn_service.engine.wrenches import turn
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.kernels.row_rotation import rotation_ufunc
 from dyn_service.kernels.signature import Signature
-from dyn_service.kernels.turning import turning
 from dyn_service.model import composite
 from dyn_service.model.composite import Weld, welding_notes
 from dyn_service.model.description import Description, Mimic
@@ -86,7 +86,7 @@ class Rows:
             ("nm", "row"): list(link),
             ("nm", "parent"): [link[p] if p >= 0 else -1 for p in parents],
         }
-        self._turnings: dict[str, np.ufunc] = {}
+        self._rotations: dict[str, np.ufunc] = {}
         self._moving, self._joints, self._movable, self._tree = moving, joints, link, links
 
     @cached_property
@@ -125,15 +125,15 @@ class Rows:
 
     def _turning(self, dimension: str) -> np.ufunc:
         """Returns the function that rotates vectors of rows from link axes to world axes."""
-        if dimension not in self._turnings:
-            self._turnings[dimension] = turning(self._link(dimension, "row"))
-        return self._turnings[dimension]
+        if dimension not in self._rotations:
+            self._rotations[dimension] = rotation_ufunc(self._link(dimension, "row"))
+        return self._rotations[dimension]
 
     def turn_to_world(self, outputs: dict[str, Any], row: Query, R: Array) -> None:
         """Rotates outputs from link axes to world axes, in place. R: R_WL of every link, (..., nl, 3, 3)."""
         for name, spec in row.outputs.items():
             core = len(spec.shape)
-            whose = ("",) * (core - 2) + ("row",) if spec.turned is True else spec.turned or ()
+            whose = ("",) * (core - 2) + ("row",) if spec.rotated is True else spec.rotated or ()
             for axis, of in enumerate(whose, start=1 - core):
                 if of == "row" and core == 2:
                     outputs[name] = self._turning(str(spec.shape[0]))(outputs[name], R)
@@ -150,21 +150,21 @@ class Rows:
         Raises:
             NotFoundError: The robot has no link or joint of that name; `path` contains its index.
         """
-        wanted = None if row.rows is None else chosen[row.rows]
+        wanted = None if row.rows_option is None else chosen[row.rows_option]
         if wanted is None:
             return None
-        what, known = "link" if row.selected == "nl" else "joint", self._names[str(row.selected), "row"]
+        what, known = "link" if row.row_dimension == "nl" else "joint", self._names[str(row.row_dimension), "row"]
         rows = []
         for k, name in enumerate(wanted):
             if name not in known:
                 raise NotFoundError(
                     f"robot '{robot}' has no {what} '{name}'; its {what}s are {', '.join(known)}"
                     f"{did_you_mean(name, known)}",
-                    path=f"options.{row.rows}[{k}]",
+                    path=f"options.{row.rows_option}[{k}]",
                 )
             rows.append(known.index(name))
         axes = {name: -len(spec.shape) for name, spec in row.outputs.items()}
-        labels = [n for n, names in row.labels.items() if (names.dimension, names.of) == (row.selected, "row")]
+        labels = [n for n, names in row.labels.items() if (names.dimension, names.of) == (row.row_dimension, "row")]
         return Selection(rows, axes, dict.fromkeys(labels, tuple(wanted)))
 
 
@@ -267,7 +267,7 @@ def described(tree: Tree, sizes: Sizes, gravity: tuple[float, float, float]) -> 
                 parent=tree.links[parent] if parent >= 0 else None,
                 child=child,
                 mimic=_followed(mimics.get(name)),
-                **joint.figures,
+                **joint.parameters,
             )
             for name, joint, parent, child in zip(tree.joints, tree.inboard, tree.parent, tree.links, strict=True)
             if name
@@ -279,7 +279,7 @@ def described(tree: Tree, sizes: Sizes, gravity: tuple[float, float, float]) -> 
             effort=_finite(limits.effort),
         ),
         gravity=gravity,
-        passive=tuple(part for part in EVERY_PART if part in tree.passive.acts),
+        passive=tuple(part for part in PASSIVE_PARTS if part in tree.passive.acts),
     )
 
 
@@ -300,9 +300,9 @@ def import_receipt(description: Description, tree: Tree, weld: Weld) -> Receipt:
     before = composite.total_inertia(tree)
     still = [i for i, body in enumerate(weld.body) if body < 0]
     poses = composite.poses_at_zero(tree)
-    parts = [tree.inertia[i].placed(*poses[i]) for i in still]
+    parts = [tree.inertia[i].transformed(*poses[i]) for i in still]
     poses = composite.poses_at_zero(weld.tree)
-    parts += [body.placed(*pose) for body, pose in zip(weld.tree.inertia, poses, strict=True)]
+    parts += [body.transformed(*pose) for body, pose in zip(weld.tree.inertia, poses, strict=True)]
     after = combine(parts)
     return build_receipt(
         description,

@@ -42,11 +42,11 @@ document written with them.
 
     v-bar = S Psi_D G v                     (V.5)        v-dot = Psi_D (G a + A)                        (7)
     F = Psi_D^T M Psi_D G a + Psi_D^T (M Psi_D A + B - Y^T F-bar)                                       (15)
-    M = G^T Psi_D^T M Psi_D G + A           (18c)        C = G^T Psi_D^T (M Psi_D A + B - Y^T F-bar)    (18b)
+    M = G^T Psi_D^T M Psi_D G + I_r         (18c)        C = G^T Psi_D^T (M Psi_D A + B - Y^T F-bar)    (18b)
     a = [e - K^T Phi_D Psi_beta G] R^-1 [e - G^T Psi_beta^T Phi_D^T K] (tau - C)                        (19b)
 
-With mimic joints, G is that of all joints times S, `model/tree.py`. A is the armature and p the passive efforts, as in
-`dynamics/passive.py`, but written again: kernels share no code with this class, which checks them. Cost: O(N^2).
+With mimic joints, G is that of all joints times S, `model/tree.py`. I_r and p are armature and passive efforts as in
+`dynamics/passive.py`, implemented a second time, because this class checks the kernels. Cost: O(N^2).
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, 
         names.append("influence_solution")
     found = {name: np.zeros(lead) for name in names}
     for index in np.ndindex(lead):
-        world = WorldEquations(robot.tree.one(index), q[index], v[index], g[index])
+        world = WorldEquations(robot.tree.robot_at(index), q[index], v[index], g[index])
         efforts = world.mass_matrix @ a[index] + world.C + world.p
         scale = np.maximum(np.maximum(np.abs(tau[index]), np.abs(world.C)), unit[index])
         found["influence_operators"][index] = _relative(efforts, tau[index], scale)
@@ -188,17 +188,17 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, 
 
 
 def _along(robot: Robot, loads: ConstraintForces) -> Array:
-    """(..., nv): the loads' parts along the free axes; of joints with several, which one number cannot hold, G^T F. Of
-    joints that move together they add up, each times its ratio.
+    """Returns the loads along the free axes, (..., nv): `actuation`; G^T F for joints with several degrees of freedom.
+    Those of mimic joints, times their ratio, are added to that of the mimicked joint.
     """
     tree = robot.tree
-    joints = [tree.inboard[i].alone for i in tree.movable]
+    joints = [tree.inboard[i].without_mimic for i in tree.movable]
     parts = [
         loads.actuation[..., k, None] if joint.nv == 1 else (joint.subspace.T @ loads.wrench[..., k, :, None])[..., 0]
         for k, joint in enumerate(joints)
     ]
     along = np.concatenate([loads.actuation[..., :0], *parts], axis=-1)
-    along = np.asarray((tree.spread.T @ along[..., None])[..., 0]) if tree.coupled else along
+    along = np.asarray((tree.coupling_matrix.T @ along[..., None])[..., 0]) if tree.has_mimics else along
     return along if tree.free is None else along * tree.free  # what locks carry is no effort
 
 
@@ -256,7 +256,7 @@ class WorldEquations:
 
     def __init__(self, tree: Tree, q: Vector, v: Vector, gravity: Vector, wrenches: Matrix | None = None) -> None:
         self.tree, self.q, self.v = tree, np.asarray(q, dtype=float), np.asarray(v, dtype=float)
-        self.rates = tree.spread @ self.v
+        self.rates = tree.coupling_matrix @ self.v
         """(nr,): S v, the rate of each joint, followers included."""
         self.gravity = np.asarray(gravity, dtype=float)
         self.wrenches = np.zeros((len(tree), 6)) if wrenches is None else np.asarray(wrenches, dtype=float)
@@ -286,7 +286,7 @@ class WorldEquations:
     @cached_property
     def axes(self) -> list[Matrix]:
         """(6, nv_i): G_i of each body, its joint moving by itself."""
-        joints = zip(self.rotation, self.tree.unled.inboard, strict=True)
+        joints = zip(self.rotation, self.tree.without_mimics.inboard, strict=True)
         return [np.kron(np.eye(2), R) @ joint.subspace for R, joint in joints]
 
     @cached_property
@@ -297,7 +297,7 @@ class WorldEquations:
     @cached_property
     def G(self) -> sparse.csr_array:
         """(6N, nv): times S, which couples followers to the joints they mimic; 0 for those that are locked."""
-        return self.G_all @ sparse.csr_array(self.tree.spread * self.free)
+        return self.G_all @ sparse.csr_array(self.tree.coupling_matrix * self.free)
 
     @cached_property
     def free(self) -> Vector:
@@ -400,7 +400,7 @@ class WorldEquations:
     @cached_property
     def p(self) -> Vector:
         """(nv,): the efforts that actuators add because of the joints' damping, friction and springs."""
-        return np.asarray(self.tree.spread.T @ self.p_all)
+        return np.asarray(self.tree.coupling_matrix.T @ self.p_all)
 
     @cached_property
     def p_all(self) -> Vector:
@@ -418,9 +418,9 @@ class WorldEquations:
     @cached_property
     def mass_matrix(self) -> Matrix:
         """(nv, nv), (18c), by the document's three steps: J = Psi_D G, Q = M J, J^T Q."""
-        S = self.tree.spread
-        A = S.T @ np.diag(self.tree.passive.armature) @ S
-        return self._bodies_mass_matrix(self.G) + A + np.diag(1.0 - self.free)
+        S = self.tree.coupling_matrix
+        rotor = S.T @ np.diag(self.tree.passive.armature) @ S
+        return self._bodies_mass_matrix(self.G) + rotor + np.diag(1.0 - self.free)
 
     def _bodies_mass_matrix(self, G: sparse.csr_array) -> Matrix:
         J = self.Psi @ G
@@ -454,7 +454,7 @@ class WorldEquations:
 
     def forward_dynamics(self, tau: Vector) -> Vector:
         """(nv,), (19b) with tau less p, operator by operator from right to left; where joints follow, `_tied`."""
-        if self.tree.coupled:
+        if self.tree.has_mimics:
             return self._tied(tau)
         _, R, K_blocks, beta = self.branches
         K, Psi_beta = self._columns(K_blocks), psi(self.tree, beta)
@@ -470,10 +470,12 @@ class WorldEquations:
                                                      what those that are locked move
         """
         tree = self.tree
-        led = np.concatenate([np.arange(tree.in_rates[i].start, tree.in_rates[i].stop) for i in tree.leaders])
+        led = np.concatenate(
+            [np.arange(tree.in_rates[i].start, tree.in_rates[i].stop) for i in tree.independent_bodies]
+        )
         following = np.setdiff1d(np.arange(tree.nr), led)
         T = np.eye(tree.nr)[following]
-        T[:, led] = -tree.spread[following]
+        T[:, led] = -tree.coupling_matrix[following]
         T = np.concatenate([T, np.eye(tree.nr)[led[self.free == 0.0]]])
         M = self._bodies_mass_matrix(self.G_all) + np.diag(tree.passive.armature)
         C = np.asarray(self.G_all.T @ self.forces(np.zeros(tree.nv)).ravel())

@@ -1,4 +1,4 @@
-"""Predicts the size of a kernel, so that one beyond the limit is refused within seconds.
+"""Limits the size of kernels: predicts their operations, so that one beyond the limit is refused within seconds.
 
 The number of operations is known after tracing, which takes some microseconds per operation: minutes and gigabytes for
 hundreds of joints and a result that grows with their cube. Parents precede children, so the first bodies of a tree are
@@ -23,43 +23,43 @@ from dyn_service.model.tree import Tree
 MAX_OPERATIONS = 200_000
 """Operations of one kernel as traced, common subexpressions counted once: some 40 s of compiling, in 0.9 GB."""
 
-_FEW, _MORE = 16, 24
-"""Numbers of bodies traced to measure the growth of the operations."""
+_FIRST_PROBE, _SECOND_PROBE = 16, 24
+"""Numbers of bodies of the two smallest trees that are traced to measure how the operations grow."""
 
-_STEEPEST = 4.0
+_MAX_EXPONENT = 4.0
 """Operations grow at most with this power of the number of bodies; the largest measured power is 3."""
 
-
 MAX_UNROLLED = 16_000
-"""Instructions that a kernel as loops executes, above which it is used: then the straight-line code takes more than 1 s
-to compile, and is little faster (docs/adr/0043).
+"""Instructions executed by a kernel above which it is compiled as loops: straight-line code would take more than 1 s to
+compile, and is little faster (docs/adr/0043).
+"""
+
+MASS_MATRIX_FACTOR = 3
+"""Factor of `MAX_UNROLLED` for kernels that factor the mass matrix: with 30 joints their loops take twice as long as
+straight-line code, which omits all zeros.
 """
 
 
-SOLVING = 3
-"""Factor of `MAX_UNROLLED` for kernels that factor the mass matrix: of some 30 joints their loops take twice as
-long as straight-line code, which leaves out all zeros.
-"""
-
-
-def as_loops(model: KernelTree, signature: Signature) -> Rolled | None:
-    """Returns a kernel as loops over the bodies; None if it is compiled as straight-line code.
+def rolled_if_large(model: KernelTree, signature: Signature) -> Rolled | None:
+    """Returns a kernel as loops over the bodies; None if it is to be compiled as straight-line code.
 
     Raises:
-        ResourceExhaustedError: It is neither possible as loops nor small enough for straight-line code.
+        ResourceExhaustedError: It cannot be compiled as loops, and is too large for straight-line code.
     """
-    if len(model.tree) <= _FEW:
-        return None  # no query on so few bodies comes near the limit
+    if len(model.tree) <= _FIRST_PROBE:
+        return None  # no query on so few bodies is near the limit
     try:
         rolled = roll(model, signature)
     except NotRolledError:
-        refuse_if_large(model, signature)
+        check_predicted_operations(model, signature)
         return None
-    return rolled if rolled.operations > MAX_UNROLLED * (SOLVING if rolled.equations else 1) else None
+    return rolled if rolled.operations > MAX_UNROLLED * (MASS_MATRIX_FACTOR if rolled.equations else 1) else None
 
 
-def refuse_if_large(model: KernelTree, signature: Signature) -> None:
-    """Refuses a kernel that is too large, after tracing only slightly more operations than are allowed.
+def check_predicted_operations(model: KernelTree, signature: Signature) -> None:
+    """Checks the number of operations of a kernel before it is traced.
+
+    If there are too many, only slightly more than the allowed number are traced.
 
     Args:
         model: The tree of the kernel.
@@ -70,43 +70,41 @@ def refuse_if_large(model: KernelTree, signature: Signature) -> None:
     """
     whole = len(model.tree)
     counts: list[tuple[int, int]] = []
-    bodies = _FEW
+    bodies = _FIRST_PROBE
     while True:
         operations = _operations(model, signature, bodies)
         if operations > MAX_OPERATIONS:
-            raise too_large(model.tree, signature)
+            raise too_large_error(model.tree, signature)
         counts.append((bodies, operations))
-        growth = _growth(counts)
-        if bodies == whole or operations * (whole / bodies) ** growth < MAX_OPERATIONS / 2:
+        exponent = _exponent(counts)
+        if bodies == whole or operations * (whole / bodies) ** exponent < MAX_OPERATIONS / 2:
             return
         if len(counts) == 1:
-            bodies = min(_MORE, whole)
+            bodies = min(_SECOND_PROBE, whole)
             continue
-        # The number of bodies that exceeds the limit if the growth continues.
-        enough = math.ceil(bodies * (1.1 * MAX_OPERATIONS / operations) ** (1.0 / growth))
+        # The number of bodies that exceeds the limit if operations grow with this exponent.
+        enough = math.ceil(bodies * (1.1 * MAX_OPERATIONS / operations) ** (1.0 / exponent))
         bodies = min(max(enough, bodies + 1), whole)
 
 
-def refuse_large(graph: Graph | Rolled | Staged, tree: Tree) -> None:
-    """Refuses a kernel by the number of operations of its graph.
-
-    For kernels of the tree as given, whose size is not predicted.
+def check_operations(graph: Graph | Rolled | Staged, tree: Tree) -> None:
+    """Checks the number of operations of a traced kernel, for kernels whose size is not predicted.
 
     Raises:
         ResourceExhaustedError: The kernel is too large.
     """
     if graph.operations > MAX_OPERATIONS:
-        raise too_large(tree, graph.signature)
+        raise too_large_error(tree, graph.signature)
 
 
 MAX_BYTES = 4 << 30
-"""Memory of a kernel during a call, and while it is certified."""
+"""Largest memory of a kernel, in a call and while it is certified."""
 
 
-def fitting(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] | None:
-    """Returns the number of states that a kernel as loops computes at a time, and of those in which it is compared.
+def batch_sizes(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] | None:
+    """Returns how many states a kernel as loops computes at a time, and how many are used to certify it.
 
-    Both as large as its memory allows: at most `lanes`, and two. None if it needs more than `MAX_BYTES` for one state.
+    These are the largest numbers within `MAX_BYTES`, at most `lanes` and 2; None if one state needs more.
 
     Args:
         rolled: The kernel.
@@ -117,7 +115,7 @@ def fitting(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] | No
     for states in (2, 1):
         at_once = lanes
         while at_once:
-            # In a call its buffer and its result; besides these the result to compare, and two arrays of rounding.
+            # A call needs its buffer and its result; a comparison also the other result and two arrays of rounding.
             call = at_once * (inputs + results + rolled.workspace) + at_once * results
             if 8 * (call + 3 * states * results) <= MAX_BYTES:
                 return at_once, states
@@ -125,13 +123,13 @@ def fitting(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] | No
     return None
 
 
-def refuse_memory(rolled: Graph | Rolled | Staged, tree: Tree, lanes: int) -> None:
-    """Refuses a kernel as loops by the memory that it needs.
+def check_memory(rolled: Graph | Rolled | Staged, tree: Tree, lanes: int) -> None:
+    """Checks the memory of a kernel as loops.
 
     Raises:
         ResourceExhaustedError: The kernel needs more than `MAX_BYTES`.
     """
-    if fitting(rolled, lanes) is None:
+    if batch_sizes(rolled, lanes) is None:
         operands = (*rolled.signature.inputs, *rolled.signature.outputs, *rolled.signature.outputs * 4)
         needed = 8 * (sum(operand.size for operand in operands) + rolled.workspace)
         raise ResourceExhaustedError(
@@ -140,7 +138,7 @@ def refuse_memory(rolled: Graph | Rolled | Staged, tree: Tree, lanes: int) -> No
         )
 
 
-def too_large(tree: Tree, signature: Signature) -> ResourceExhaustedError:
+def too_large_error(tree: Tree, signature: Signature) -> ResourceExhaustedError:
     """Returns the error of a kernel that is too large."""
     return ResourceExhaustedError(
         f"{signature.name} of robot '{tree.name}' takes more than the {MAX_OPERATIONS} operations that are compiled: "
@@ -159,10 +157,10 @@ def _operations(model: KernelTree, signature: Signature, bodies: int) -> int:
     return trace(first, replace(signature, inputs=inputs)).operations
 
 
-def _growth(counts: list[tuple[int, int]]) -> float:
-    """Returns the power of the number of bodies with which the operations grow, from the last two counts."""
+def _exponent(counts: list[tuple[int, int]]) -> float:
+    """Returns the power of the number of bodies with which operations grow, from the last two (bodies, operations)."""
     if len(counts) == 1:
-        return _STEEPEST
+        return _MAX_EXPONENT
     (fewer, before), (bodies, now) = counts[-2:]
     power = math.log(max(now, 1) / max(before, 1)) / math.log(bodies / fewer)
-    return min(max(power, 1.0), _STEEPEST)
+    return min(max(power, 1.0), _MAX_EXPONENT)

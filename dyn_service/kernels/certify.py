@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from dyn_service.api.queries import DEFAULT_GRAVITY, QUERIES
 from dyn_service.dynamics import expressions as ex
 from dyn_service.kernels import frames
-from dyn_service.kernels.budget import fitting
+from dyn_service.kernels.budget import batch_sizes
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.graph import Graph, trace
@@ -75,7 +75,7 @@ zero, so that no term is smaller than another in all states.
 _STEP_S = 1e-3
 _EFFORTS = ("effort", "momentum")
 
-BEYOND = 1e30
+UNBOUNDED = 1e30
 """Error reported for a difference where the rounding bound is zero, and for NaN."""
 
 
@@ -100,7 +100,7 @@ def certified(
         kernel = build(given)
         return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links)), given
     tree = frames.welded(links)
-    kernel = build(trace(frames.simplest(links), signature))
+    kernel = build(trace(frames.cheapest_frames(links), signature))
     given = trace(tree, signature)
     chosen = difference(kernel, given, links)
     if chosen.error <= 1.0:
@@ -122,7 +122,7 @@ def _parametric(
     kernel = build(whole)
     found: list[Difference] = []
     graphs: list[Any] = []
-    massless = signature.inverts and massless_joint(frames.welded(links).tree) is not None
+    massless = signature.inverts_mass_matrix and massless_joint(frames.welded(links).tree) is not None
     for tree in drawn_numbers(_solid(links) if massless else links):
         model = frames.kernel_tree(tree, signature.bodies)
         given = trace(model, signature.of_numbers)
@@ -162,7 +162,7 @@ def drawn_numbers(links: Tree) -> Iterator[Tree]:
     def other(body: BodyInertia) -> BodyInertia:
         mass, com, about = body.mass, body.com, body.about_com
         size = rng.uniform(0.5, 2.0)
-        return BodyInertia.of_centre(mass * size, com * rng.uniform(0.5, 2.0, 3), about * size)
+        return BodyInertia.from_com(mass * size, com * rng.uniform(0.5, 2.0, 3), about * size)
 
     inertia = tuple(map(other, links.inertia))
     own = links.passive
@@ -183,7 +183,7 @@ def _solid(tree: Tree) -> Tree:
     most = max([float(body.mass) for body in tree.inertia], default=0.0) or 1.0
     masses = [float(body.mass) or most for body in tree.inertia]
     bodies = [
-        BodyInertia.of_centre(mass, body.com, body.about_com + 0.004 * mass * np.eye(3))
+        BodyInertia.from_com(mass, body.com, body.about_com + 0.004 * mass * np.eye(3))
         for mass, body in zip(masses, tree.inertia, strict=True)
     ]
     return replace(tree, inertia=tuple(bodies))
@@ -202,7 +202,7 @@ def _placed(tree: Tree) -> tuple[Array, Array | MassOperator]:
     # The offset of each prismatic coordinate that moves a body to its parent's origin. Quaternions at right angles
     # consist of whole numbers.
     drawn_in = np.zeros(at.nq)
-    for i in tree.leaders:
+    for i in tree.independent_bodies:
         joint = tree.inboard[i]
         for k in np.flatnonzero(joint.shifts):
             direction = joint.pose(joint.neutral + np.eye(joint.nq)[k])[1]
@@ -344,9 +344,9 @@ def compared_states(given: Graph | Rolled | Staged) -> NDArray[np.intp]:
     """
     count = MAX_RUN_BYTES // max(1, 8 * (1 + RUNS) * sum(operand.size for operand in given.signature.outputs))
     least = 2
-    if given.as_loops:
+    if given.is_rolled:
         count = min(count, MAX_RUN_OPERATIONS // max(1, given.operations))
-        least = (fitting(given, host().lanes) or (1, 2))[1]
+        least = (batch_sizes(given, host().lanes) or (1, 2))[1]
     return np.linspace(0, len(POSITIONS) - 1, min(max(count, least), len(POSITIONS))).astype(np.intp)
 
 
@@ -362,7 +362,9 @@ def _relative(answer: Array, runs: Array) -> float:
         apart = np.maximum(apart, np.abs(answer[:, of][finite] - given).max(-1, initial=0.0))
         size = np.maximum(size, np.abs(given).max(-1, initial=0.0))
     share = apart / np.where(size > 0.0, size, size.max(initial=0.0))
-    return float(np.where(apart > 0.0, np.fmin(share, BEYOND), np.where(apart == 0.0, 0.0, BEYOND)).max(initial=0.0))
+    return float(
+        np.where(apart > 0.0, np.fmin(share, UNBOUNDED), np.where(apart == 0.0, 0.0, UNBOUNDED)).max(initial=0.0)
+    )
 
 
 def _finite(runs: Array) -> Any:
@@ -445,9 +447,9 @@ def _beyond(apart: Array, spread: Array, scale: Array) -> float:
     apart, scale: (states, entries). spread: (states, entries, 1 + RUNS).
     """
     explained = SPREADS * np.abs(spread).max(axis=-1) + ROUNDINGS * np.finfo(np.float64).eps * scale
-    share = np.divide(np.abs(apart), explained, out=np.full_like(apart, BEYOND), where=explained > 0.0)
+    share = np.divide(np.abs(apart), explained, out=np.full_like(apart, UNBOUNDED), where=explained > 0.0)
     # The result as given is finite, so infinity or NaN from the kernel exceeds any rounding.
-    share = np.where(np.isfinite(share), np.minimum(share, BEYOND), BEYOND)
+    share = np.where(np.isfinite(share), np.minimum(share, UNBOUNDED), UNBOUNDED)
     return float(np.max(np.where(apart == 0.0, 0.0, share), initial=0.0))
 
 
@@ -467,7 +469,7 @@ def _scale_of(own: Array, answer: Array) -> Callable[[slice], Array]:
 
 
 def _runs(given: Any, inputs: Sequence[Array]) -> list[Array]:
-    return rounded_in_code(given, inputs) if given.as_loops else rounded_at_random(given.program, inputs)
+    return rounded_in_code(given, inputs) if given.is_rolled else rounded_at_random(given.program, inputs)
 
 
 def rounded_in_code(given: Rolled | Staged, inputs: Sequence[Array]) -> list[Array]:
@@ -489,7 +491,7 @@ def rounded_in_code(given: Rolled | Staged, inputs: Sequence[Array]) -> list[Arr
     outputs = given.signature.outputs
     if 8 * states * runs * sum(operand.size for operand in outputs) <= MAX_RUN_BYTES:
         return [answer.swapaxes(1, 2) for answer in computed(slice(None), slice(None))]
-    at_once = (fitting(given, host().lanes) or (1, 1))[0]
+    at_once = (batch_sizes(given, host().lanes) or (1, 1))[0]
     found = [np.zeros((states, 2, operand.size)) for operand in outputs]
     for s in range(states):
         for first in range(0, runs, at_once):

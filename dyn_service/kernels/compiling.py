@@ -1,4 +1,4 @@
-"""A graph, or a kernel as loops, to a function that can be called."""
+"""Compiles a traced kernel, straight-line or as loops, to a function that can be called."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 
 import numpy as np
 
-from dyn_service.kernels.budget import fitting
+from dyn_service.kernels.budget import batch_sizes
 from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.jit import LoadedCode, Loop, compile_ir, host, make_gufunc
 from dyn_service.kernels.loop import loop_of
@@ -26,8 +26,8 @@ def compiled(graph: Graph | Rolled | Staged, *, optimised: bool = True) -> tuple
     A kernel that runs only once, to certify another, need not be optimised.
     """
     lanes = host().lanes
-    if graph.as_loops:
-        lanes = (fitting(graph, lanes) or (1, 1))[0]
+    if graph.is_rolled:
+        lanes = (batch_sizes(graph, lanes) or (1, 1))[0]
     text = lower(graph, lanes)
     if len(text) > _LONG_TEXT:
         gc.collect()

@@ -26,7 +26,7 @@ the gufunc computes it again and treats the flags by `numpy.errstate`.
 **One function for all kernels.** Its machine code is the same for every kernel and robot; it is compiled once and kept
 in the store. The differences are in a packed plan, the builtin's `self`: see `_plan`.
 
-**Memory layout.** `kernels.outside` describes the objects that it reads. If their layout may differ (not CPython, no
+**Memory layout.** `kernels.python_api` describes the objects that it reads. If their layout may differ (not CPython, no
 GIL, tracing of references, 32 bits), or a check finds that it does, `direct_call` returns None.
 
 **The GIL** is held while less than `HELD_BYTES` of code run, 1 % of the 5 ms for which a thread may hold it. A call
@@ -52,9 +52,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.jit import LoadedCode, Loop, host, shared_code
-from dyn_service.kernels.outside import (
+from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.python_api import (
     ALIGNED,
     DATA,
     DESCR,
@@ -245,9 +245,9 @@ _METH_FASTCALL = 0x0080
 def _method() -> tuple[_MethodDef, LoadedCode]:
     """Returns the compiled function, loaded into this process, and its code."""
     code = shared_code("direct call", "kernels.direct", _emit)
-    outside = addresses()
+    api_table = addresses()
     filled = ctypes.CFUNCTYPE(ctypes.c_void_p)(code.address(_TABLE))()
-    (ctypes.c_void_p * len(outside)).from_address(filled)[:] = [*outside]
+    (ctypes.c_void_p * len(api_table)).from_address(filled)[:] = [*api_table]
     doc = b"A kernel for one state or a batch; None: ask the gufunc."
     method = _MethodDef(b"direct_call", code.address(_ENTRY), _METH_FASTCALL, doc)
     return method, code
@@ -256,18 +256,18 @@ def _method() -> tuple[_MethodDef, LoadedCode]:
 def _emit() -> str:
     """Returns the module: `direct(self, args, nargs)` of METH_FASTCALL, and `table()`: the address of its table."""
     module = ir.Module(name=_ENTRY)
-    outside = table(module)
+    api_table = table(module)
     where = ir.Function(module, function(POINTER), _TABLE)
-    ir.IRBuilder(where.append_basic_block()).ret(ir.Constant.bitcast(outside, POINTER))
-    _Direct(module, outside, emit_conversion(module, outside)).emit()
+    ir.IRBuilder(where.append_basic_block()).ret(ir.Constant.bitcast(api_table, POINTER))
+    _Direct(module, api_table, emit_conversion(module, api_table)).emit()
     return str(module)
 
 
 class _Direct(Writer):
     """Writes the function: reads the inputs, creates the outputs, runs the loop, returns the outputs."""
 
-    def __init__(self, module: ir.Module, outside: Any, convert: Any) -> None:
-        super().__init__(module, outside, _ENTRY, function(POINTER, POINTER, POINTER, I64))
+    def __init__(self, module: ir.Module, api_table: Any, convert: Any) -> None:
+        super().__init__(module, api_table, _ENTRY, function(POINTER, POINTER, POINTER, I64))
         self.itself, self.given, self.count = self.function.args
         self.convert = convert
         # The loop's arguments: address and strides of each operand; numbers that replace vectors; new arrays.
@@ -308,7 +308,7 @@ class _Direct(Writer):
     def take_inputs(self) -> None:
         b = self.b
         self.into = b.icmp_signed("==", self.count, integer(3))
-        self.go_on_if(b.or_(self.into, b.icmp_signed("==", self.count, integer(2))), otherwise=self.refused)
+        self.continue_if(b.or_(self.into, b.icmp_signed("==", self.count, integer(2))), otherwise=self.refused)
         given_objects = self.unpack()
         with loop_over(b, self.inputs) as k:
             given = self.word(given_objects, k, POINTER)
@@ -322,7 +322,7 @@ class _Direct(Writer):
                     with number, b.if_else(self.is_a(given, "float")) as (equal, items):
                         with equal:
                             may_be = b.icmp_signed("!=", self.word(operand, _SCALAR), integer(0))
-                            self.go_on_if(may_be, otherwise=self.refused)
+                            self.continue_if(may_be, otherwise=self.refused)
                             self.take_number(given, k, operand)
                         with items:
                             self.convert_items(given, k, operand)
@@ -334,9 +334,9 @@ class _Direct(Writer):
         required, others = (self.word(self.given, k, POINTER) for k in range(2))
         counts = [self.word(self.plan, word) for word in (_REQUIRED, _OTHERS)]
         for given, count in zip((required, others), counts, strict=True):
-            self.go_on_if(self.is_a(given, "tuple"), otherwise=self.refused)
+            self.continue_if(self.is_a(given, "tuple"), otherwise=self.refused)
             as_many = b.icmp_signed("==", self.call("PyTuple_Size", given), count)
-            self.go_on_if(as_many, otherwise=self.refused)
+            self.continue_if(as_many, otherwise=self.refused)
         with loop_over(b, counts[0]) as k:
             self.put(objects, k, self.call("PyTuple_GetItem", required, k))
         entry = self.operand(b.add(self.inputs, self.outputs))  # after the words of the operands
@@ -352,7 +352,7 @@ class _Direct(Writer):
                 with option:
                     ignored = b.icmp_signed("==", place, integer(_IGNORED))
                     accepted = b.icmp_unsigned("==", given, default)
-                    self.go_on_if(b.or_(ignored, accepted), otherwise=self.refused)
+                    self.continue_if(b.or_(ignored, accepted), otherwise=self.refused)
                 with taken:
                     left_out = b.icmp_unsigned("==", given, self.known("None"))
                     self.put(objects, place, b.select(left_out, default, given))
@@ -381,7 +381,7 @@ class _Direct(Writer):
             first = at(b, self.word(self.bases, k, POINTER), b.mul(index, stride))
             with loop_over(b, states) as state:
                 value = b.load(at(b, first, b.mul(state, self.word(self.steps, k))), typ=DOUBLE)
-                self.go_on_if(b.fcmp_ordered("==", value, ir.Constant(DOUBLE, 0.0)), otherwise=self.refused)
+                self.continue_if(b.fcmp_ordered("==", value, ir.Constant(DOUBLE, 0.0)), otherwise=self.refused)
 
     def take_array_or_convert(self, given: Any, k: Any, operand: Any) -> None:
         """Sets an array as operand k; a vector of one state with singles or integers is converted."""
@@ -395,9 +395,9 @@ class _Direct(Writer):
                 length, numbers = self.take_room(k, operand)
                 aligned = b.icmp_signed("!=", b.and_(self.field(given, FLAGS, I32), short(ALIGNED)), short(0))
                 alone = b.icmp_signed("==", self.field(given, ND, I32), short(1))
-                self.go_on_if(b.and_(aligned, alone), otherwise=self.refused)
+                self.continue_if(b.and_(aligned, alone), otherwise=self.refused)
                 as_long = b.icmp_signed("==", self.word(self.field(given, DIMENSIONS), 0), length)
-                self.go_on_if(as_long, otherwise=self.refused)
+                self.continue_if(as_long, otherwise=self.refused)
                 data, stride = self.field(given, DATA), self.word(self.field(given, STRIDES), 0)
                 with loop_over(b, length) as n:
                     entry = at(b, data, b.mul(n, stride))
@@ -410,7 +410,7 @@ class _Direct(Writer):
     def convert_items(self, given: Any, k: Any, operand: Any) -> None:
         """Sets the numbers of a list or tuple as operand k, a vector of one state."""
         b, listed = self.b, self.is_a(given, "list")
-        self.go_on_if(b.or_(listed, self.is_a(given, "tuple")), otherwise=self.refused)
+        self.continue_if(b.or_(listed, self.is_a(given, "tuple")), otherwise=self.refused)
         length, numbers = self.take_room(k, operand)
         with b.if_else(listed) as (in_list, in_tuple):
             with in_list:
@@ -421,7 +421,7 @@ class _Direct(Writer):
     def take_room(self, k: Any, operand: Any) -> tuple[Any, Any]:
         """Sets memory for a vector of doubles as operand k; returns its length and address."""
         b = self.b
-        self.go_on_if(b.icmp_signed("==", self.word(operand, _AXES), integer(1)), otherwise=self.refused)
+        self.continue_if(b.icmp_signed("==", self.word(operand, _AXES), integer(1)), otherwise=self.refused)
         length, numbers = self.word(operand, _SHAPE), b.load(self.converted, typ=POINTER)
         b.store(self.word_at(numbers, length), self.converted)
         self.place(k, numbers, operand, lambda _: integer(8))
@@ -456,7 +456,7 @@ class _Direct(Writer):
         with loop_over(b, self.outputs) as k:
             self.put(self.made, k, ir.Constant(POINTER, None))
         number = self.word(self.states, 0)
-        self.go_on_if(b.icmp_signed("!=", number, integer(0)), otherwise=self.refused)
+        self.continue_if(b.icmp_signed("!=", number, integer(0)), otherwise=self.refused)
         lead = b.zext(b.icmp_signed("!=", number, integer(-1)), I64)
         with b.if_else(self.into) as (given, new):
             with given:
@@ -464,31 +464,31 @@ class _Direct(Writer):
             with new:
                 states = b.select(b.icmp_signed("==", number, integer(-1)), integer(1), number)
                 small = b.icmp_signed("<", states, self.word(self.plan, _LARGE_FROM))
-                self.go_on_if(small, otherwise=self.refused)
+                self.continue_if(small, otherwise=self.refused)
                 self.make_outputs(number, lead)
 
     def take_outputs(self, lead: Any) -> None:
         """Sets the arrays of the third tuple as outputs. lead: 1 if the inputs have the axis of states, else 0."""
         b = self.b
         outputs = self.word(self.given, 2, POINTER)
-        self.go_on_if(self.is_a(outputs, "tuple"), otherwise=self.refused)
+        self.continue_if(self.is_a(outputs, "tuple"), otherwise=self.refused)
         as_many = b.icmp_signed("==", self.call("PyTuple_Size", outputs), self.outputs)
-        self.go_on_if(as_many, otherwise=self.refused)
+        self.continue_if(as_many, otherwise=self.refused)
         usable = short(_WRITABLE | _CONTIGUOUS)
         with loop_over(b, self.outputs) as k:
             array, place = self.call("PyTuple_GetItem", outputs, k), b.add(self.inputs, k)
-            self.go_on_if(self.is_a(array, "ndarray"), otherwise=self.refused)
+            self.continue_if(self.is_a(array, "ndarray"), otherwise=self.refused)
             flags = b.and_(self.field(array, FLAGS, I32), usable)
-            self.go_on_if(b.icmp_signed("==", flags, usable), otherwise=self.refused)
+            self.continue_if(b.icmp_signed("==", flags, usable), otherwise=self.refused)
             own = self.take_array(array, place, self.operand(place))
-            self.go_on_if(b.icmp_signed("==", own, lead), otherwise=self.refused)
+            self.continue_if(b.icmp_signed("==", own, lead), otherwise=self.refused)
             start, end = self.extent(place)
             with loop_over(b, place) as other:
                 known = b.icmp_signed("!=", other, self.word(self.plan, _WRENCHES))
                 with b.if_then(known):  # the arrays of wrenches are the caller's to check
                     first, last = self.extent(other)
                     apart = b.or_(b.icmp_unsigned("<=", end, first), b.icmp_unsigned("<=", last, start))
-                    self.go_on_if(apart, otherwise=self.refused)
+                    self.continue_if(apart, otherwise=self.refused)
 
     def extent(self, k: Any) -> tuple[Any, Any]:
         """Returns the address of the first byte of operand k, and that after its last."""
@@ -532,7 +532,7 @@ class _Direct(Writer):
                 nothing,
             )
             self.put(self.made, k, new)
-            self.go_on_if(b.icmp_unsigned("!=", new, nothing), otherwise=self.failed)
+            self.continue_if(b.icmp_unsigned("!=", new, nothing), otherwise=self.failed)
             self.place_array(new, place, operand, lead)
 
     def run(self) -> None:
@@ -582,7 +582,7 @@ class _Direct(Writer):
         self.put(done, 0, b.add(first, count))
         b.cbranch(b.icmp_signed("<", self.word(done, 0), states), again, after)
         b.position_at_end(after)
-        self.go_on_if(b.icmp_signed("==", self.call("PyUFunc_getfperr"), short(0)), otherwise=self.dropped)
+        self.continue_if(b.icmp_signed("==", self.call("PyUFunc_getfperr"), short(0)), otherwise=self.dropped)
 
     def call_loop(self) -> None:
         # The loop reads only the first dimension, the number of states.
@@ -599,7 +599,7 @@ class _Direct(Writer):
         plan = self.word(self.plan, _CONVERSION, POINTER)
         sizes = [self.word(self.operand(k), _SHAPE), q, step, stride, count, first, self.word(self.states, 0)]
         taken = b.call(self.convert, [plan, given, bodies, *sizes])
-        self.go_on_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.dropped)
+        self.continue_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.dropped)
 
     def give_outputs(self) -> None:
         b = self.b
@@ -614,11 +614,11 @@ class _Direct(Writer):
         with loop_over(b, self.outputs) as k:
             answer = self.call("PyArray_Return", self.word(self.made, k, POINTER))  # a number if it has no axes
             self.put(self.made, k, answer)
-            self.go_on_if(b.icmp_unsigned("!=", answer, nothing), otherwise=self.failed)
+            self.continue_if(b.icmp_unsigned("!=", answer, nothing), otherwise=self.failed)
         with b.if_then(b.icmp_signed("==", self.outputs, integer(1))):
             b.ret(self.word(self.made, integer(0), POINTER))
         answers = self.call("PyTuple_New", self.outputs)
-        self.go_on_if(b.icmp_unsigned("!=", answers, nothing), otherwise=self.failed)
+        self.continue_if(b.icmp_unsigned("!=", answers, nothing), otherwise=self.failed)
         with loop_over(b, self.outputs) as k:
             self.call("PyTuple_SetItem", answers, k, self.word(self.made, k, POINTER))
         b.ret(answers)

@@ -29,7 +29,9 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import (
+from dyn_service.kernels.graph import Graph
+from dyn_service.kernels.jit import host
+from dyn_service.kernels.llvm_ir import (
     DOUBLE,
     I32,
     I64,
@@ -41,8 +43,6 @@ from dyn_service.kernels.emitting import (
     splat,
     vector_address,
 )
-from dyn_service.kernels.graph import Graph
-from dyn_service.kernels.jit import host
 from dyn_service.kernels.lower import emit_body
 from dyn_service.kernels.rolled import Rolled
 from dyn_service.kernels.signature import Operand, Signature

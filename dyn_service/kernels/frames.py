@@ -10,14 +10,14 @@ z and is added to the joint's own, and p_PC loses a component. (The convention o
 
 Inertia transfers. The part of a body's inertia that does not load its own joint moves to the parent: of a body that
 rotates about z, mass, moment along z and the inertia of a rod across z, which are the same for the parent at every q;
-of a body that slides, the whole inertia about the origin. Seven or four of the ten numbers of a body remain. (Base
+of a body that offsets, the whole inertia about the origin. Seven or four of the ten numbers of a body remain. (Base
 parameters: Gautier and Khalil, Direct calculation of minimum set of inertial parameters of serial robots, IEEE T-RA
 6(3), 1990.)
 
 Accuracy. All this is computed in decimals of fifty digits and rounded once, so each number of the result is the double
-nearest to the value of the file, whatever cancels in between. The distance of a frame from its link is bounded
-(`_SLIDE`), and a light body takes no heavy inertia (`_LUMP`). The certificate of a kernel reports any further loss.
-docs/adr/0009 has the error analysis.
+nearest to the value of the file, in spite of cancellation. The distance of a frame from its link is bounded
+(`_MAX_OFFSET`), and a light body takes no heavy inertia (`_MAX_TRANSFER`). The certificate of a kernel reports any
+further loss. docs/adr/0009 has the error analysis.
 
 Joint loads depend on both choices, so kernels with these outputs use the tree as given.
 """
@@ -43,12 +43,12 @@ from dyn_service.model.tree import Tree
 _DIGITS = 50
 """Digits of the decimals: three times those of doubles, so that the cancellation of two numbers loses no digit."""
 
-_SLIDE = 2
+_MAX_OFFSET = 2
 """Largest distance of a frame from its link's origin, as a multiple of the body's reach. The common normal of nearly
 parallel axes is at offset / tilt, perhaps kilometres away, and an inertia about such a point has no digits left.
 """
 
-_LUMP = 30
+_MAX_TRANSFER = 30
 """A body takes at most this multiple of its own mass from its child. With a mass of kilograms moved to a link of grams,
 large terms would cancel in a folded arm.
 """
@@ -84,9 +84,9 @@ class KernelTree:
     def first(self, bodies: int) -> KernelTree:
         """Returns the tree of the first bodies; limits, which no kernel reads, are unchanged."""
         tree, first = self.tree, {i: i for i in range(bodies)}
-        for together in tree.together:  # if the mimicked joint is not among them, the first follower replaces it
-            leader = together[0] if together[0] < bodies else min(together)
-            first |= dict.fromkeys((i for i in together if i < bodies), leader)
+        for driven in tree.driven_bodies:  # if the mimicked joint is not among them, the first mimic joint replaces it
+            mimicked = driven[0] if driven[0] < bodies else min(driven)
+            first |= dict.fromkeys((i for i in driven if i < bodies), mimicked)
         fewer = replace(
             tree,
             links=tree.links[:bodies],
@@ -111,7 +111,7 @@ def kernel_tree(links: Tree, bodies: Bodies) -> KernelTree:
     """Returns the tree that a kernel is traced on, from the tree with one body per link."""
     if bodies == "links":
         return as_given(links)
-    return welded(links) if bodies == "moving" else simplest(links)
+    return welded(links) if bodies == "moving" else cheapest_frames(links)
 
 
 @lru_cache(maxsize=4)
@@ -123,7 +123,7 @@ def welded(links: Tree) -> KernelTree:
 
 
 @lru_cache(maxsize=4)
-def simplest(links: Tree) -> KernelTree:
+def cheapest_frames(links: Tree) -> KernelTree:
     """Returns the tree of the moving bodies in the frames and with the inertia transfers of the module's docstring."""
     with localcontext(Context(_DIGITS)):
         return _along_axes(_moving(links))
@@ -142,7 +142,7 @@ def _exact(tree: Tree) -> Tree:
         mass: Exact = Decimal(body.mass)
         if body.centre is not None:
             com, axes, about_com = map(_decimal, body.centre)
-            exact = BodyInertia.of_centre(mass, com, about_com, _orthonormal(axes))
+            exact = BodyInertia.from_com(mass, com, about_com, _orthonormal(axes))
             return BodyInertia(mass, exact.moment, exact.about_origin)
         return BodyInertia(mass, _decimal(body.moment), _decimal(body.about_origin))
 
@@ -171,12 +171,14 @@ def _orthonormal(R: Exact) -> Exact:
 
 def _along_axes(tree: Tree) -> KernelTree:
     lines = [joint.line for joint in tree.inboard]
-    slides: list[Decimal] = []
+    offsets: list[Decimal] = []
     for i in range(len(tree)):
-        slides.append(_slide(tree, i, lines, slides))
-    slid = [_unslid() if line is None else line * slide for line, slide in zip(lines, slides, strict=True)]
+        offsets.append(_axis_offset(tree, i, lines, offsets))
+    origins = [_zero_vector() if line is None else line * offset for line, offset in zip(lines, offsets, strict=True)]
     sizes = _sizes(tree)
-    frames = [(np.column_stack(_axes(tree, i, lines, slid, sizes)), slid[i]) for i in range(len(tree))]  # R_LN, p_LN
+    frames = [
+        (np.column_stack(_axes(tree, i, lines, origins, sizes)), origins[i]) for i in range(len(tree))
+    ]  # R_LN, p_LN
 
     rotation, origin, inboard, inertia, lengths = [], [], [], [], []
     for i, parent in enumerate(tree.parent):
@@ -184,12 +186,12 @@ def _along_axes(tree: Tree) -> KernelTree:
         ground = np.eye(3, dtype=object), np.zeros(3, dtype=object)
         R_PN, p_PN = ground if parent < 0 else frames[parent]
         R = R_PN.T @ tree.rotation[i] @ R_LN
-        c, s = _last_turn(R) if tree.inboard[i].takes_turns else (Decimal(1), Decimal(0))
+        c, s = _last_turn(R) if tree.inboard[i].accepts_rotation else (Decimal(1), Decimal(0))
         rotation.append(R @ np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]]))
         inboard.append(tree.inboard[i].along_z(np.array([c, s])))
         origin.append(R_PN.T @ (tree.origin[i] + tree.rotation[i] @ p_LN - p_PN))
         lengths.append(_length(tree.origin[i]) + _length(p_LN) + _length(p_PN))
-        inertia.append(tree.inertia[i].placed(R_LN.T, -R_LN.T @ p_LN))
+        inertia.append(tree.inertia[i].transformed(R_LN.T, -R_LN.T @ p_LN))
     chosen = replace(
         tree,
         inboard=tuple(inboard),
@@ -197,7 +199,7 @@ def _along_axes(tree: Tree) -> KernelTree:
         origin=tuple(origin),
         inertia=tuple(inertia),
     )
-    kept, whole = _lumped(chosen)
+    kept, whole = _transferred(chosen)
     return KernelTree(
         _rounded(replace(chosen, inertia=tuple(kept)), whole, lengths),
         tuple(_double(R.T) for R, _ in frames),
@@ -214,7 +216,7 @@ def _sizes(tree: Tree) -> list[int]:
     return sizes
 
 
-def _slide(tree: Tree, i: int, lines: Sequence[Exact | None], slides: list[Decimal]) -> Decimal:
+def _axis_offset(tree: Tree, i: int, lines: Sequence[Exact | None], offsets: list[Decimal]) -> Decimal:
     """Returns the offset of body i's frame along its axis.
 
     The first of these that is within reach: nearest to the parent's axis, level with the parent's origin, or 0.
@@ -223,14 +225,14 @@ def _slide(tree: Tree, i: int, lines: Sequence[Exact | None], slides: list[Decim
         tree: In decimals.
         i: The body.
         lines: Per body, the axis along which its frame may be moved and about which it may be rotated, or None.
-        slides: The offsets of the bodies before it.
+        offsets: The offsets of the bodies before it.
     """
     parent, axis = tree.parent[i], lines[i]
     if parent < 0 or axis is None:
         return Decimal(0)  # the world does not rotate, so the offset of a root joint saves nothing
     R: Exact = tree.rotation[i]
     inherited = lines[parent]
-    point = R.T @ (_unslid() if inherited is None else inherited * slides[parent]) - R.T @ tree.origin[i]
+    point = R.T @ (_zero_vector() if inherited is None else inherited * offsets[parent]) - R.T @ tree.origin[i]
 
     body = tree.inertia[i]
     ends = [_length(body.com), *(_length(tree.origin[k]) for k in tree.children[i])]
@@ -241,13 +243,13 @@ def _slide(tree: Tree, i: int, lines: Sequence[Exact | None], slides: list[Decim
     sine = _length(_cross(axis, other))
     if sine > _STRUCTURAL:
         nearest = (level - (axis @ other) * (other @ point)) / (sine * sine)
-        if abs(nearest) <= _SLIDE * max(reach):
+        if abs(nearest) <= _MAX_OFFSET * max(reach):
             return Decimal(nearest)
-    return Decimal(level) if abs(level) <= _SLIDE * max(reach) else Decimal(0)
+    return Decimal(level) if abs(level) <= _MAX_OFFSET * max(reach) else Decimal(0)
 
 
 def _axes(
-    tree: Tree, i: int, lines: Sequence[Exact | None], slid: list[Exact], sizes: list[int]
+    tree: Tree, i: int, lines: Sequence[Exact | None], origins: list[Exact], sizes: list[int]
 ) -> tuple[Exact, Exact, Exact]:
     """Returns x, y, z of the chosen frame of body i, in link axes; the link axes if its joint has no free axis."""
     z = lines[i]
@@ -259,7 +261,7 @@ def _axes(
         other = lines[child]
         x = 0 * z if other is None else _cross(z, tree.rotation[child] @ other)
         if _length(x) <= _PARALLEL:
-            x = _across(tree.origin[child] + tree.rotation[child] @ slid[child] - slid[i], z)
+            x = _across(tree.origin[child] + tree.rotation[child] @ origins[child] - origins[i], z)
     else:
         x = _across(tree.inertia[i].com, z)
     if not any(x):
@@ -268,7 +270,7 @@ def _axes(
     return x, _cross(z, x), z
 
 
-def _unslid() -> Exact:
+def _zero_vector() -> Exact:
     return np.array([Decimal(0)] * 3)
 
 
@@ -291,7 +293,7 @@ def _last_turn(R: Exact) -> tuple[Decimal, Decimal]:
     return c / length, s / length
 
 
-def _lumped(tree: Tree) -> tuple[list[BodyInertia], list[BodyInertia]]:
+def _transferred(tree: Tree) -> tuple[list[BodyInertia], list[BodyInertia]]:
     """Returns the inertia of each body after the transfers to its parent and from its children; and before the former,
     for the scale of its entries. Axes are along z.
     """
@@ -299,14 +301,14 @@ def _lumped(tree: Tree) -> tuple[list[BodyInertia], list[BodyInertia]]:
     kept = list(tree.inertia)
     for i in range(len(tree) - 1, -1, -1):
         body, parent = whole[i], tree.parent[i]
-        unfelt = tree.inboard[i].unfelt(body)
-        if unfelt is None or (parent >= 0 and body.mass > _LUMP * tree.inertia[parent].mass):
+        moved = tree.inboard[i].transferable_inertia(body)
+        if moved is None or (parent >= 0 and body.mass > _MAX_TRANSFER * tree.inertia[parent].mass):
             kept[i] = body
             continue
-        kept[i] = body - unfelt
+        kept[i] = body - moved
         if parent >= 0:
             # The last rotation is the joint's own, and does not change the inertia of a body of revolution.
-            whole[parent] = whole[parent] + unfelt.placed(tree.rotation[i], tree.origin[i])
+            whole[parent] = whole[parent] + moved.transformed(tree.rotation[i], tree.origin[i])
     return kept, whole
 
 

@@ -34,7 +34,7 @@ class Graph:
     program: ex.Program
     signature: Signature
 
-    as_loops = False
+    is_rolled = False
 
     workspace = 0
     """Number of scalars that it stores besides its outputs."""

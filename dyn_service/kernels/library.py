@@ -13,12 +13,12 @@ import numpy as np
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
 from dyn_service.kernels.certificate import Certificate
+from dyn_service.kernels.compile_events import compilation
 from dyn_service.kernels.direct import Arguments, DirectCall, direct_call
 from dyn_service.kernels.jit import LoadedCode, Loop, host, make_gufunc, release_freed_memory
 from dyn_service.kernels.loop import Body, loop_of
-from dyn_service.kernels.making import making
-from dyn_service.kernels.repeated import Block
-from dyn_service.kernels.selecting import Selected, selected
+from dyn_service.kernels.rollout import Block
+from dyn_service.kernels.row_selection import Selected, selected
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.store import COMPILER, provenance
 from dyn_service.kernels.wrenches import Place, WrenchConversion
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     Traced: TypeAlias = Graph | Rolled | Staged
 
 _REFUSAL = "refused as too large"
-_KEPT_AS = "certificate or refusal, line break, code"
+_FILE_FORMAT = "certificate or refusal, line break, code"
 """Format of a stored kernel's file; part of its key."""
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class LibraryKernel:
     """A kernel that can be called. loop: its compiled loop; None if it is interpreted."""
 
     kernel: np.ufunc
@@ -55,7 +55,7 @@ class KernelLibrary:
     """
 
     links: Tree
-    _made: dict[str, Made] = field(default_factory=dict)
+    _made: dict[str, LibraryKernel] = field(default_factory=dict)
     _blocks: dict[str, Block] = field(default_factory=dict)
     _refused: dict[str, str] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
@@ -153,16 +153,16 @@ class KernelLibrary:
         loop = None if poses.empty or poses.padded else self._get(poses).loop
         return None if loop is None else WrenchConversion(loop, links, places)
 
-    def _get(self, signature: Signature) -> Made:
+    def _get(self, signature: Signature) -> LibraryKernel:
         made = self._made.get(signature.name)
         if made is None:
             lock = self._locks.setdefault(signature.name, threading.Lock())
-            with making(f"{signature.name} of robot '{self.links.name}'"), lock:
+            with compilation(f"{signature.name} of robot '{self.links.name}'"), lock:
                 made = self._made.get(signature.name) or self._load(signature) or self._make(signature)
                 made = self._made.setdefault(signature.name, made)
         return made
 
-    def _load(self, signature: Signature) -> Made | None:
+    def _load(self, signature: Signature) -> LibraryKernel | None:
         refusal = self._refused.get(signature.name)
         kept = None if refusal else store.load(self._key(signature))
         if kept is not None:
@@ -171,15 +171,15 @@ class KernelLibrary:
             refusal = about.get(_REFUSAL)
             if refusal is None:
                 loop = loop_of(signature, LoadedCode(code))
-                return Made(make_gufunc(signature, loop), Certificate(**about), loop)
+                return LibraryKernel(make_gufunc(signature, loop), Certificate(**about), loop)
             self._refused[signature.name] = refusal
         if refusal is not None:
             raise ResourceExhaustedError(refusal)
         return None
 
-    def _make(self, signature: Signature) -> Made:
+    def _make(self, signature: Signature) -> LibraryKernel:
         # Imported here, so that a start from the store does not import the tracer.
-        from dyn_service.kernels.budget import as_loops, refuse_large, refuse_memory
+        from dyn_service.kernels.budget import check_memory, check_operations, rolled_if_large
         from dyn_service.kernels.certify import certified
         from dyn_service.kernels.compiling import compiled
         from dyn_service.kernels.frames import kernel_tree
@@ -189,17 +189,17 @@ class KernelLibrary:
         built: list[tuple[bytes, Loop]] = []
 
         def build(graph: Traced) -> np.ufunc:
-            if graph.as_loops:
-                refuse_memory(graph, model.tree, host().lanes)
+            if graph.is_rolled:
+                check_memory(graph, model.tree, host().lanes)
             else:
-                refuse_large(graph, model.tree)
+                check_operations(graph, model.tree)
             kernel, loop, code = compiled(graph)
             built.append((code, loop))
             return kernel
 
         inner = inner_of(signature)
         try:
-            loops = as_loops(model, inner or signature)
+            loops = rolled_if_large(model, inner or signature)
             kernel, certificate, _ = certified(self.links, signature, build, _tracer(model, loops))
         except ResourceExhaustedError as refusal:
             self._refused[signature.name] = str(refusal)
@@ -208,7 +208,7 @@ class KernelLibrary:
         code, loop = built[-1]
         self._save(signature, asdict(certificate), code)
         release_freed_memory()
-        return Made(kernel, certificate, loop)
+        return LibraryKernel(kernel, certificate, loop)
 
     def graph(self, signature: Signature) -> Traced:
         """Returns the graph that the code of a kernel is made of; makes the kernel if it is missing.
@@ -216,14 +216,14 @@ class KernelLibrary:
         Raises:
             ResourceExhaustedError: The kernel needs too many operations.
         """
-        from dyn_service.kernels.budget import as_loops
+        from dyn_service.kernels.budget import rolled_if_large
         from dyn_service.kernels.frames import kernel_tree, welded
         from dyn_service.kernels.staged import inner_of
 
         form = self._get(signature).certificate.form
         model = kernel_tree(self.links, signature.bodies)
         chosen = signature.bodies != "chosen" or form == "chosen frames"
-        loops = as_loops(model, inner_of(signature) or signature)
+        loops = rolled_if_large(model, inner_of(signature) or signature)
         return _tracer(model, loops)(model if chosen else welded(self.links), signature)
 
     def _save(self, signature: Signature, about: dict[str, object], code: bytes) -> None:
@@ -235,7 +235,7 @@ class KernelLibrary:
             self.links.fingerprint,
             repr(signature),
             provenance(f"dynamics.{signature.function.partition('.')[0]}", *COMPILER),
-            _KEPT_AS,
+            _FILE_FORMAT,
             machine.triple,
             machine.cpu,
             machine.features,

@@ -26,7 +26,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import (
+from dyn_service.kernels.jit import LoadedCode, Loop, shared_code
+from dyn_service.kernels.llvm_ir import (
     DOUBLE,
     I32,
     I64,
@@ -39,7 +40,6 @@ from dyn_service.kernels.emitting import (
     vector_address,
     word,
 )
-from dyn_service.kernels.jit import LoadedCode, Loop, shared_code
 from dyn_service.kernels.signature import Operand, Signature
 
 BODY, SIZES, PLACES = "body", "sizes", "places"

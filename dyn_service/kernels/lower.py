@@ -20,7 +20,8 @@ import numpy as np
 from llvmlite import ir
 
 from dyn_service.dynamics import expressions as ex
-from dyn_service.kernels.emitting import (
+from dyn_service.kernels.graph import Graph
+from dyn_service.kernels.llvm_ir import (
     DOUBLE,
     I32,
     I64,
@@ -35,10 +36,9 @@ from dyn_service.kernels.emitting import (
     splat,
     vector_address,
 )
-from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.loop import BODY, PLACES, SIZES
 from dyn_service.kernels.rolled import Address, Equations, Rolled, Step, Walks
-from dyn_service.kernels.selecting import is_selectable
+from dyn_service.kernels.row_selection import is_selectable
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.staged import Staged
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic

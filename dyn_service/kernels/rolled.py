@@ -45,7 +45,7 @@ class Address(NamedTuple):
     input      the flat inputs, plus `stride` times the first entry of body i in `family`, if there is one
     output     the flat outputs, likewise; in a walk from body a plus `other_stride` times a's in `other`
     added      the same; the scalar is added, since several bodies have this entry
-    shared     the sums over bodies that move together, as `output`
+    shared     the sums over bodies that an entry of v drives, as `output`
     matrix     the matrix of linear equations, likewise; the scalar is added
     number     the numbers of body i
     own        the stored values of body i
@@ -79,7 +79,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What a pass computes for one kind of body.
+    """The computation of a pass for one kind of body.
 
     program: one column in, one column out. cleared: entries of the body's sums that are zero afterwards, since another
     body uses their row.
@@ -176,7 +176,7 @@ class Rolled:
     adds: bool
     errors: bool = False
 
-    as_loops: ClassVar[bool] = True
+    is_rolled: ClassVar[bool] = True
 
     @property
     def states(self) -> int:
@@ -300,7 +300,7 @@ def _kinds(tree: Tree) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
         for i, joint in enumerate(tree.inboard):
             exact = () if isinstance(joint, Axial) else tuple(np.concatenate([np.zeros(0), *joint.numbers]).tolist())
             along = _pattern(joint.axis) if isinstance(joint, Axial) and count else ()
-            leader = tree.leader[i]
+            leader = tree.mimicked_body[i]
             leading = (leader != i, type(tree.inboard[leader]))
             key = (type(joint), tree.parent[i] < 0, bool(tree.joints[i]), exact, along, leading)
             found.setdefault((*key, *(feature(i) for feature in features[:count])), []).append(i)
@@ -379,8 +379,8 @@ def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> Kerne
         mimic=(None,) * sum(tree.inboard[i].nv > 0 for i in first),
         free=free,
         loops=loops,
-        leading=tuple(tree.inboard[tree.leader[i]] for i in first),
-        follows=tuple(tree.leader[i] != i for i in first),
+        leading=tuple(tree.inboard[tree.mimicked_body[i]] for i in first),
+        follows=tuple(tree.mimicked_body[i] != i for i in first),
     )
     return KernelTree(rolled, per_kind(lambda i: model.rotation[i]), per_kind(lambda i: model.origin[i]))
 
@@ -595,7 +595,7 @@ class _Passes:
             self.columns,
             tuple(equations),
             elimination,
-            tree.coupled,
+            tree.has_mimics,
         )
 
     def _step(self, p: int, k: int) -> Step | None:
@@ -687,7 +687,7 @@ class _Passes:
         Of a mass matrix, a block (nv_b, nv_a) and its transpose; of Jacobians (bodies, k, nv), a block (k, nv_a).
         """
         dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
-        of: Any = "added" if self.tree.coupled else "output"
+        of: Any = "added" if self.tree.has_mimics else "output"
         for column in range(block.shape[1]):
             for row in range(block.shape[0]):
                 (x,) = block[row, column].data
@@ -700,7 +700,7 @@ class _Passes:
                     if same and row > column:  # the lower triangle of the transposed block
                         continue
                     # Of coupled joints either may come first; the other place is beyond its row's last column.
-                    yield x, [below, above] if self.tree.coupled and not same else [below]
+                    yield x, [below, above] if self.tree.has_mimics and not same else [below]
                 elif dims == ["nv", "nv"]:
                     width = operand.shape[1]
                     across = Address(of, start + width * row + column, "nv", width, "nv", 1)
@@ -740,7 +740,7 @@ class _Passes:
 
 def _elimination(tree: Tree) -> Elimination:
     """Returns the order for the mass matrix of a tree. Rows of L are sets of bits, which fill in from the last on."""
-    order = tree.entries_outward
+    order = tree.parent_first_entries
     at = {entry: k for k, entry in enumerate(order)}
     rows = [0] * tree.nv
     ways: list[int] = []
@@ -750,7 +750,7 @@ def _elimination(tree: Tree) -> Elimination:
         for k in own:
             rows[k] |= ways[i] & ((1 << k) - 1)
             beyond = ways[i] >> (k + 1)
-            while beyond:  # only where joints follow others
+            while beyond:  # only with mimic joints
                 rows[k + beyond.bit_length()] |= 1 << k
                 beyond &= (1 << (beyond.bit_length() - 1)) - 1
     before = [-1] * tree.nv

@@ -37,7 +37,7 @@ class Signature:
 
     function: `module.function` under `dynamics/`. bodies: the bodies of its tree. padded: inputs without entries (`q`
     of a robot without movable joints), which NumPy does not accept, with the number of their core axes; they are padded
-    to one entry that is ignored. inverts: whether it solves with the mass matrix.
+    to one entry that is ignored. inverts_mass_matrix: whether it solves with the mass matrix.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Signature:
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     padded: Mapping[str, int]
-    inverts: bool = False
+    inverts_mass_matrix: bool = False
 
     @property
     def parametric(self) -> bool:
@@ -102,7 +102,7 @@ def signature_of(query: Query, method: str, sizes: Dimensions, variant: Variant 
         inputs=tuple(operand if operand.size else replace(operand, shape=(1,)) for operand in inputs),
         outputs=outputs,
         padded={operand.name: len(operand.shape) for operand in inputs if not operand.size},
-        inverts=method in query.inverts,
+        inverts_mass_matrix=method in query.inverts_mass_matrix,
     )
 
 

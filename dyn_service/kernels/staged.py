@@ -47,9 +47,9 @@ class Staged:
         return (self.inner, *self.states)
 
     @property
-    def as_loops(self) -> bool:
+    def is_rolled(self) -> bool:
         """Whether its parts are loops."""
-        return self.inner.as_loops
+        return self.inner.is_rolled
 
     @property
     def operations(self) -> int:

@@ -19,9 +19,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.jit import Loop
-from dyn_service.kernels.outside import DATA, LOOP, STRIDES, Writer, function, short
+from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.python_api import DATA, LOOP, STRIDES, Writer, function, short
 
 _BODY, _TURNED, _ROTATION, _ORIGIN, PLACE_WORDS = 0, 1, 2, 11, 14
 """The words of a link: its body, -1 if it does not move; whether its frame differs from the body's; R_BL and p_BL."""
@@ -78,15 +78,15 @@ class WrenchConversion:
         return head + b"".join(place.words for place in self.places)
 
 
-def emit_conversion(module: ir.Module, outside: Any) -> Any:
+def emit_conversion(module: ir.Module, api_table: Any) -> Any:
     """Adds the function `wrenches(plan, wrenches, bodies, count, q, q_step, q_stride, states, first, number)`.
 
     It sets `bodies`, (states, count, 6) doubles, and returns 1 if successful. q: the positions of the first of these
     states. q_step, q_stride: bytes from state to state and from entry to entry. first: the index of the first state.
     number: the number of all states of the call, -1 for one state without an axis.
     """
-    named, vector = _Name(module, outside).function, _Vector(module, outside).function
-    return _Conversion(module, outside, named, vector).function
+    named, vector = _Name(module, api_table).function, _Vector(module, api_table).function
+    return _Conversion(module, api_table, named, vector).function
 
 
 _REFUSED, _TAKEN = short(0), short(1)
@@ -95,15 +95,15 @@ _REFUSED, _TAKEN = short(0), short(1)
 class _Name(Writer):
     """name(text, links): twice the index of the link, -2 if it does not exist; plus one if the name is `world`."""
 
-    def __init__(self, module: ir.Module, outside: Any) -> None:
-        super().__init__(module, outside, "name", function(I64, POINTER, POINTER))
+    def __init__(self, module: ir.Module, api_table: Any) -> None:
+        super().__init__(module, api_table, "name", function(I64, POINTER, POINTER))
         self.function.linkage = "internal"
         b, (text, links) = self.b, self.function.args
         none = self.function.append_basic_block()
         nothing = ir.Constant(POINTER, None)
         result, overflow = b.alloca(I64), b.alloca(I32)
         b.store(integer(-2), result)
-        self.go_on_if(self.is_a(text, "str"), otherwise=none)
+        self.continue_if(self.is_a(text, "str"), otherwise=none)
         number = self.call("PyDict_GetItem", links, text)
         with b.if_then(b.icmp_unsigned("!=", number, nothing)):
             b.store(b.shl(self.call("PyLong_AsLongLongAndOverflow", number, overflow), integer(1)), result)
@@ -122,8 +122,8 @@ three numbers for a vector that is no array.
 class _Vector(Writer):
     """vector(value, words, number): sets the words and returns 1, or returns 0 if the value is not accepted."""
 
-    def __init__(self, module: ir.Module, outside: Any) -> None:
-        super().__init__(module, outside, "vector", function(I32, POINTER, POINTER, I64))
+    def __init__(self, module: ir.Module, api_table: Any) -> None:
+        super().__init__(module, api_table, "vector", function(I32, POINTER, POINTER, I64))
         self.function.linkage = "internal"
         b, (self.value, self.words, number) = self.b, self.function.args
         self.refused = self.function.append_basic_block()
@@ -155,9 +155,9 @@ class _Vector(Writer):
 
 
 class _Conversion(Writer):
-    def __init__(self, module: ir.Module, outside: Any, named: Any, vector: Any) -> None:
+    def __init__(self, module: ir.Module, api_table: Any, named: Any, vector: Any) -> None:
         kind = function(I32, POINTER, POINTER, POINTER, I64, POINTER, I64, I64, I64, I64, I64)
-        super().__init__(module, outside, "wrenches", kind)
+        super().__init__(module, api_table, "wrenches", kind)
         self.function.linkage = "internal"
         b = self.b
         self.plan, self.wrenches, self.bodies, count, self.q, self.q_step, self.q_stride, *rest = self.function.args
@@ -178,7 +178,7 @@ class _Conversion(Writer):
             self.put(self.bodies, k, ir.Constant(DOUBLE, 0.0))
         one, listed = (self.is_a(self.wrenches, kind) for kind in ("Wrench", "list"))
         known = b.or_(b.or_(one, listed), self.is_a(self.wrenches, "tuple"))
-        self.go_on_if(known, otherwise=self.refused)
+        self.continue_if(known, otherwise=self.refused)
         size, wrench = b.alloca(I64), b.alloca(POINTER)
         with b.if_else(one) as (alone, several):
             with alone:
@@ -203,18 +203,18 @@ class _Conversion(Writer):
     def push(self, wrench: Any) -> None:
         """Adds a wrench to its body in all states."""
         b = self.b
-        self.go_on_if(self.is_a(wrench, "Wrench"), otherwise=self.refused)
+        self.continue_if(self.is_a(wrench, "Wrench"), otherwise=self.refused)
         names = self.word(self.plan, _LINKS, POINTER)
         link, frame = (b.call(self.named, (self.part(wrench, name), names)) for name in ("link", "frame"))
         of_world = b.trunc(frame, ir.IntType(1))
         link, frame = b.ashr(link, integer(1)), b.ashr(frame, integer(1))
-        self.go_on_if(b.icmp_signed(">=", link, integer(0)), otherwise=self.refused)
+        self.continue_if(b.icmp_signed(">=", link, integer(0)), otherwise=self.refused)
         for part, words in zip(("torque", "force", "point"), self.vectors, strict=True):
             taken = b.call(self.vector, (self.part(wrench, part), words, self.total))
-            self.go_on_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.refused)
+            self.continue_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.refused)
         turned = b.icmp_signed("!=", frame, link)
         with b.if_then(turned):
-            self.go_on_if(b.or_(of_world, b.icmp_signed(">=", frame, integer(0))), otherwise=self.refused)
+            self.continue_if(b.or_(of_world, b.icmp_signed(">=", frame, integer(0))), otherwise=self.refused)
             with b.if_then(b.icmp_signed("==", b.load(self.posed, typ=I64), integer(0))):
                 self.ask_poses()
         place = self.word_at(self.plan, b.add(integer(_PLACES), b.mul(link, integer(PLACE_WORDS))))

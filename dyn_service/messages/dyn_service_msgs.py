@@ -17,7 +17,7 @@ class PlantState(Message, frozen=True, forbid_unknown_fields=False):
     """State of a plant at the simulated time `stamp` (s since it started).
 
     session: a number that no other run of the plant has. seq: counts integration steps. name: the movable joints; one
-    with several ways to move has an entry for each, called `joint.part` as in `Configuration.velocity_names`. velocity
+    with several degrees of freedom has an entry for each, `joint.part` as in `Configuration.velocity_names`. velocity
     (rad/s | m/s), effort (N m | N): one number per name; effort acted in the cycle that ended at `stamp`.
     position (rad | m): nq numbers, joint after joint in the same order. mode, cause, epoch: see `control.safety`; only
     under `active` does the robot follow commands. since: the simulated time at which the mode began. armable: whether

@@ -17,7 +17,7 @@ def _unknown() -> list[float]:
 
 
 class JointState(Message, frozen=True):
-    """Joints with one way to move: rad, rad/s, N m, or m, m/s, N. A list is empty if its values are unknown."""
+    """Joints with one degree of freedom: rad, rad/s, N m, or m, m/s, N. A list is empty if its values are unknown."""
 
     header: Header = Header()
     name: list[str] = []
@@ -27,7 +27,7 @@ class JointState(Message, frozen=True):
 
 
 class MultiDOFJointState(Message, frozen=True):
-    """Joints with several ways to move, the pose of each as a transform; see `dyn_service.model.conventions`."""
+    """Joints with several degrees of freedom, the pose of each as a transform; see `dyn_service.model.conventions`."""
 
     header: Header = Header()
     joint_names: list[str] = []

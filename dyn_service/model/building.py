@@ -15,9 +15,9 @@ from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.configuration import Limits
 from dyn_service.model.description import ROOT_JOINT, Description, Link, Mimic, RootType
 from dyn_service.model.description import Joint as DescribedJoint
-from dyn_service.model.inertia import NOTHING, BodyInertia
+from dyn_service.model.inertia import ZERO_INERTIA, BodyInertia
 from dyn_service.model.joints import FIXED, JOINT_TYPES, Joint
-from dyn_service.model.mimic import by_leader, followers, kept
+from dyn_service.model.mimic import followers_by_leader, narrowed_limits, resolved_mimics
 from dyn_service.model.passive import Passive, widths
 from dyn_service.model.tree import Tree
 
@@ -25,7 +25,7 @@ SNAP = 1e-15
 """Entries of rotations and positions (m) that are this close to 0 or +-1 are roundings of `rpy` in multiples of
 pi/2."""
 
-HUGE = 1e100
+MAX_INERTIA = 1e100
 """kg m^2; with larger inertias, products of inertias and lengths overflow."""
 
 
@@ -58,7 +58,7 @@ def _tree_of(description: Description) -> Tree:
         ordered = sorted(outboard[name], key=lambda joint: joint.name, reverse=True)
         stack += [(joint.child, joint, index) for joint in ordered]
 
-    mimics = followers(description.joints)
+    mimics = resolved_mimics(description.joints)
     inboards = tuple(_inboard(joint, mimics) for _, joint, _ in order)
     places = [_place(joint, mimics) for _, joint, _ in order]
     pairs = zip((described for _, described, _ in order), inboards, strict=True)
@@ -72,7 +72,7 @@ def _tree_of(description: Description) -> Tree:
         rotation=tuple(R for R, _ in places),
         origin=tuple(p for _, p in places),
         inertia=tuple(_inertia(link) for link, _, _ in order),
-        limits=_limits(movable, by_leader(description.joints, mimics)),
+        limits=_limits(movable, followers_by_leader(description.joints, mimics)),
         passive=_passive(movable, mimics),
         mimic=tuple(mimics.get(joint.name) for joint, _ in movable),
     )
@@ -124,7 +124,7 @@ def _passive(movable: list[tuple[DescribedJoint, Joint]], mimics: Mapping[str, M
     def column(name: str) -> Vector:
         return np.repeat([getattr(described, name) for described, _ in movable], spread).astype(np.float64)
 
-    given = [(described.friction_width, widths(joint.alone)) for described, joint in movable]
+    given = [(described.friction_width, widths(joint.without_mimic)) for described, joint in movable]
     width = [default if value is None else value for value, defaults in given for default in defaults]
     offset = [mimics[described.name].offset if described.name in mimics else 0.0 for described, _ in movable]
     return Passive(
@@ -139,10 +139,10 @@ def _passive(movable: list[tuple[DescribedJoint, Joint]], mimics: Mapping[str, M
 
 def _inertia(link: Link) -> BodyInertia:
     if link.inertial is None:
-        return NOTHING
+        return ZERO_INERTIA
     R = link.inertial.rotation
     with np.errstate(over="ignore", invalid="ignore"):
-        body = BodyInertia.of_centre(link.inertial.mass, link.inertial.com, link.inertial.inertia, R)
+        body = BodyInertia.from_com(link.inertial.mass, link.inertial.com, link.inertial.inertia, R)
     if large := too_large(body):
         raise UrdfError(large, line=link.line or None, element=f"link '{link.name}' inertial")
     return body
@@ -152,8 +152,8 @@ def too_large(body: BodyInertia) -> str:
     """Describes the inertial numbers of a link that are too large; empty if none are."""
     for what, array, unit in (("inertia", body.about_origin, "kg m^2"), ("first moment", body.moment, "kg m")):
         size = float(np.abs(array).max(initial=0.0))
-        if not size < HUGE:
-            return f"the {what} about the link's origin is {size:g} {unit}, expected less than {HUGE:g}"
+        if not size < MAX_INERTIA:
+            return f"the {what} about the link's origin is {size:g} {unit}, expected less than {MAX_INERTIA:g}"
     return ""
 
 
@@ -165,7 +165,7 @@ def _limits(
     """
     mimics = {joint.name for group in following.values() for joint, _ in group}
     found = [
-        (joint, kept(described, following.get(described.name, ())).bounds)
+        (joint, narrowed_limits(described, following.get(described.name, ())).bounds)
         for described, joint in movable
         if described.name not in mimics
     ]

@@ -2,8 +2,7 @@
 
 Used where no kernel is compiled: certificates, import reports, detection of singular mass matrices.
 
-`weld` makes one body of links that fixed joints hold together: the tree that queries about moving bodies are answered
-on.
+`weld` merges links that are connected by fixed joints into one body: the tree of queries about moving bodies.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def poses_at_zero(tree: Tree) -> tuple[tuple[Matrix, Vector], ...]:
 
 def total_inertia(tree: Tree) -> BodyInertia:
     """Returns the inertia of the whole robot at q = 0 in the world frame."""
-    return combine(inertia.placed(*at) for inertia, at in zip(tree.inertia, poses_at_zero(tree), strict=True))
+    return combine(inertia.transformed(*at) for inertia, at in zip(tree.inertia, poses_at_zero(tree), strict=True))
 
 
 def pose(tree: Tree, i: int, q: Vector) -> tuple[Matrix, Vector]:
@@ -106,17 +105,17 @@ def massless_joint(bodies: Tree) -> str | None:
 
 def singular_joint(bodies: Tree, q: Array) -> str | None:
     """As `massless_joint`, at q (nq,); None if M(q) is regular. q must be so small that nothing overflows."""
-    left = _left(bodies, q)
+    left = _inertia_shares(bodies, q)
     bare = np.flatnonzero((left <= SINGULAR).any(axis=tuple(range(left.ndim - 1))))
     return bodies.configuration.velocity_joints[bare.max()] if bare.size else None
 
 
-def _left(bodies: Tree, q: Array) -> Array:
+def _inertia_shares(bodies: Tree, q: Array) -> Array:
     """Returns (..., nv): the inertia along each joint with free outward joints, divided by that with locked ones; NaN
     if that is not finite.
     """
-    if bodies.coupled:
-        return _left_by_mass_matrix(bodies, q)
+    if bodies.has_mimics:
+        return _inertia_shares_by_mass_matrix(bodies, q)
     # Branch inertias: Newton-Euler document, (19b). Those of locked joints are the composite ones.
     held = np.abs(diagonal(bodies, q))
     share = np.zeros(held.shape)
@@ -138,9 +137,9 @@ def _left(bodies: Tree, q: Array) -> Array:
     return share
 
 
-def _left_by_mass_matrix(bodies: Tree, q: Array) -> Array:
+def _inertia_shares_by_mass_matrix(bodies: Tree, q: Array) -> Array:
     """Returns the same by eliminating the joints from the mass matrix, in O(N^3)."""
-    order = list(bodies.entries_outward)
+    order = list(bodies.parent_first_entries)
     left = mass_matrix(bodies, q)[..., order, :][..., order]
     held = np.abs(np.diagonal(left, axis1=-2, axis2=-1)).copy()
     share = np.zeros(held.shape)
@@ -172,8 +171,13 @@ class Weld:
     rotation: tuple[Matrix, ...]
     origin: tuple[Vector, ...]
 
-    def carrying(self, full: Tree, changed: Collection[int]) -> Weld:
-        """The same with the numbers of another tree of these links; `changed`: those with another inertia."""
+    def with_numbers(self, full: Tree, changed: Collection[int]) -> Weld:
+        """Returns the weld with the numbers of another tree of the same links.
+
+        Args:
+            full: That tree, one body per link.
+            changed: The links whose inertia differs.
+        """
         bodies = frozenset(self.body[i] for i in changed)
         links = _links(self.body, len(self.tree))
         inertia = tuple(
@@ -187,8 +191,8 @@ class Weld:
 def _welded_inertia(
     full: Tree, links: Iterable[int], rotation: Sequence[Matrix], origin: Sequence[Vector]
 ) -> BodyInertia:
-    """Of the links that move with a body, in its frame: rotation and origin are those of `Weld`."""
-    return combine(full.inertia[i].placed(rotation[i], origin[i]) for i in links)
+    """Returns the inertia of the links that move with a body, in its frame; rotation, origin: as in `Weld`."""
+    return combine(full.inertia[i].transformed(rotation[i], origin[i]) for i in links)
 
 
 def _links(bodies: Sequence[int], count: int) -> list[list[int]]:

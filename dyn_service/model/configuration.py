@@ -89,7 +89,7 @@ class Configuration:
         `pitch`.
         """
         joints = zip(self.names, self.joints, strict=True)
-        return [{"name": name, "type": joint.type, **joint.figures} for name, joint in joints]
+        return [{"name": name, "type": joint.type, **joint.parameters} for name, joint in joints]
 
     @classmethod
     def from_wire(cls, joints: Sequence[Mapping[str, Any]]) -> Configuration:
@@ -139,7 +139,7 @@ class Configuration:
     @cached_property
     def flat(self) -> bool:
         """Whether q-dot = v for all joints, so that positions are added as numbers."""
-        return all(joint.adds_up for joint in self.joints)
+        return all(joint.rate_is_velocity for joint in self.joints)
 
     @cached_property
     def neutral(self) -> Array:
@@ -316,7 +316,7 @@ class Configuration:
         at: dict[str, list[int]] = {"q": [], "v": []}
         others: list[tuple[Joint, dict[str, slice]]] = []
         for joint, in_q, in_v in zip(self.joints, self.q_slices, self.v_slices, strict=True):
-            if joint.adds_up:
+            if joint.rate_is_velocity:
                 at["q"].append(in_q.start)
                 at["v"].append(in_v.start)
             else:

@@ -76,14 +76,14 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """`<link>`. inertial: None if the file gives none. line: 0 if the source has no lines. between: the importer added
+    """`<link>`. inertial: None if the file gives none. line: 0 if the source has no lines. added: the importer added
     the link, between two joints of one body or as the world in which the root is placed.
     """
 
     name: str
     inertial: Inertial | None = None
     line: int = 0
-    between: bool = False
+    added: bool = False
     shapes: tuple[Shape, ...] = ()
 
 
@@ -190,7 +190,7 @@ def rooted(description: Description, root: RootType) -> Description:
         text = f"the name is reserved for the joint between the world and a {root} root; rename it"
         raise UrdfError(text, line=taken.line or None, element=f"joint '{taken.name}'")
     children = {joint.child for joint in description.joints}
-    added = {link.name for link in description.links if link.between} - children
+    added = {link.name for link in description.links if link.added} - children
     if added:
         links = tuple(link for link in description.links if link.name not in added)
         joints = tuple(joint for joint in description.joints if joint.parent not in added)

@@ -38,7 +38,7 @@ class BodyInertia:
     centre: tuple[Vector, Matrix, Matrix] | None = None
 
     @classmethod
-    def of_centre(cls, mass: Any, com: Vector, inertia: Matrix, rotation: Matrix | None = None) -> BodyInertia:
+    def from_com(cls, mass: Any, com: Vector, inertia: Matrix, rotation: Matrix | None = None) -> BodyInertia:
         """Creates it from the centre of mass (..., 3) m and the inertia (..., 3, 3) kg m^2 about it, in axes with
         `rotation` relative to the body's axes; None is the body's axes.
         """
@@ -83,7 +83,7 @@ class BodyInertia:
         """The leading axes of its numbers."""
         return np.broadcast_shapes(np.shape(self.mass), self.moment.shape[:-1], self.about_origin.shape[:-2])
 
-    def placed(self, rotation: Matrix, origin: Vector) -> BodyInertia:
+    def transformed(self, rotation: Matrix, origin: Vector) -> BodyInertia:
         """Returns the inertia in a frame A in which the body frame B has the pose R_AB, p_AB."""
         moment, p = _turned(rotation, self.moment), skew(origin)
         cross = p @ skew(moment)
@@ -137,12 +137,12 @@ def _per_mass(moment: Vector, mass: Any) -> Vector:
     return np.where(none[..., None], 0.0, moment / np.where(none, 1.0, mass)[..., None])
 
 
-NOTHING = BodyInertia.of_centre(0.0, np.zeros(3), np.zeros((3, 3)))
+ZERO_INERTIA = BodyInertia.from_com(0.0, np.zeros(3), np.zeros((3, 3)))
 
 
 def combine(parts: Iterable[BodyInertia]) -> BodyInertia:
     """Returns the inertia of bodies that move as one, all in the same frame."""
-    first, *others = tuple(parts) or (NOTHING,)
+    first, *others = tuple(parts) or (ZERO_INERTIA,)
     return sum(others, first)
 
 
@@ -151,7 +151,7 @@ def principal_moments(about_com: Matrix) -> Vector:
     return np.asarray(np.linalg.eigvalsh(0.5 * (about_com + about_com.mT)))
 
 
-def above(matrix: Matrix, least: Any) -> Any:
+def eigenvalues_exceed(matrix: Matrix, least: Any) -> Any:
     """Returns whether all eigenvalues of symmetric matrices (..., 3, 3) exceed `least` (...,).
 
     It uses pivots, which takes a hundredth of the time that eigenvalues of thousands of matrices take.

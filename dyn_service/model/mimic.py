@@ -35,18 +35,18 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kept:
+class NarrowedLimits:
     """The limits of a leader. own: its own limits. bounds: its limits such that followers keep theirs too. narrowed_by:
-    the followers that narrowed them. apart: followers whose range does not overlap with the others' and is ignored.
+    the followers that narrowed them. disjoint: followers whose range does not overlap with the others' and is ignored.
     """
 
     own: Bounds
     bounds: Bounds
     narrowed_by: tuple[str, ...]
-    apart: tuple[str, ...]
+    disjoint: tuple[str, ...]
 
 
-def followers(joints: Iterable[Joint]) -> dict[str, Mimic]:
+def resolved_mimics(joints: Iterable[Joint]) -> dict[str, Mimic]:
     """Returns, by name of the follower, its leader with the multiplier and offset of the whole chain.
 
     Raises:
@@ -56,7 +56,7 @@ def followers(joints: Iterable[Joint]) -> dict[str, Mimic]:
     found: dict[str, Mimic] = {}
     for joint in of.values():
         chain, at = [], joint
-        while at.name not in found and (mimic := followed(at, of)) is not None:
+        while at.name not in found and (mimic := mimic_of(at, of)) is not None:
             chain.append((at, mimic))
             at = of[mimic.joint]
         inner = found.get(at.name, Mimic(at.name))
@@ -69,7 +69,7 @@ def followers(joints: Iterable[Joint]) -> dict[str, Mimic]:
     return found
 
 
-def followed(joint: Joint, of: Mapping[str, Joint]) -> Mimic | None:
+def mimic_of(joint: Joint, of: Mapping[str, Joint]) -> Mimic | None:
     """Returns the mimic rule of a joint if it and the mimicked joint move. `of`: the robot's joints by name.
 
     Raises:
@@ -85,7 +85,7 @@ def followed(joint: Joint, of: Mapping[str, Joint]) -> Mimic | None:
     return joint.mimic
 
 
-def by_leader(joints: Iterable[Joint], mimics: Mapping[str, Mimic]) -> dict[str, list[tuple[Joint, Mimic]]]:
+def followers_by_leader(joints: Iterable[Joint], mimics: Mapping[str, Mimic]) -> dict[str, list[tuple[Joint, Mimic]]]:
     """Returns, for each leader, its followers and their rules. mimics: from `followers`."""
     found: dict[str, list[tuple[Joint, Mimic]]] = {}
     for joint in joints:
@@ -99,7 +99,7 @@ def _fault(joint: Joint, message: str) -> UrdfError:
     return UrdfError(text, line=joint.line or None, element=f"joint '{joint.name}' mimic")
 
 
-def unled(description: Description) -> Description:
+def without_mimics(description: Description) -> Description:
     """Returns the robot with all joints independent, with a note on each that was a follower."""
     names = {joint.name for joint in description.joints if joint.moves.nv}
     notes = []
@@ -126,14 +126,14 @@ def bounds(joint: Joint) -> Bounds:
     return limits if joint.moves.ranged else limits._replace(lower=-math.inf, upper=math.inf)
 
 
-def kept(leader: Joint, mimics: Iterable[tuple[Joint, Mimic]]) -> Kept:
+def narrowed_limits(leader: Joint, mimics: Iterable[tuple[Joint, Mimic]]) -> NarrowedLimits:
     """Returns the limits of a leader that respect its own and its followers' limits.
 
     Effort and velocity limits of 0 of a follower, and empty ranges, are ignored: a follower has no motor, and exporters
     write 0. The effort limit of a follower applies as if it took all of the leader's effort.
     """
     own = found = bounds(leader)
-    narrowed_by, apart = [], []
+    narrowed_by, disjoint = [], []
     for joint, mimic in mimics:
         limits, m = bounds(joint), mimic.multiplier
         if m == 0.0:
@@ -143,7 +143,7 @@ def kept(leader: Joint, mimics: Iterable[tuple[Joint, Mimic]]) -> Kept:
             ends = sorted(((limits.lower - mimic.offset) / m, (limits.upper - mimic.offset) / m))
             narrower = found._replace(lower=max(found.lower, ends[0]), upper=min(found.upper, ends[1]))
             if narrower != found and not narrower.lower < narrower.upper:
-                apart.append(joint.name)
+                disjoint.append(joint.name)
                 narrower = found
         if limits.velocity > 0.0:
             narrower = narrower._replace(velocity=min(narrower.velocity, limits.velocity / abs(m)))
@@ -152,4 +152,4 @@ def kept(leader: Joint, mimics: Iterable[tuple[Joint, Mimic]]) -> Kept:
         if narrower != found:
             narrowed_by.append(joint.name)
         found = narrower
-    return Kept(own, found, tuple(narrowed_by), tuple(apart))
+    return NarrowedLimits(own, found, tuple(narrowed_by), tuple(disjoint))

@@ -38,7 +38,7 @@ class Order:
     Args:
         at: The joints in the robot's order.
         names: All of them, in the caller's order.
-        ways: The joint of each rate, as `Tree.ways`, mimic joints included; None if the robot has no mimic joints.
+        ways: The joint of each rate, as `Tree.rate_joints`; None if the robot has no mimic joints.
 
     Raises:
         NotFoundError: A name is not that of a movable joint; `path` says which one.
@@ -138,7 +138,7 @@ class Orders:
 
     def split(self, row: Row, raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], Order | None]:
         """Separates the joint names from the inputs of a request; returns the other inputs, and the order or None."""
-        if not row.ordered:
+        if not row.has_joint_order:
             return raw, None
         names = raw[NAMES]
         inputs = {name: value for name, value in raw.items() if name != NAMES}
@@ -157,7 +157,7 @@ def _taken(array: Any, spec: Spec, entries: Mapping[str, Any], free: Mapping[str
 
 
 def _specs(row: Row) -> Mapping[str, Spec]:
-    return {**row.outputs, **row.between} if isinstance(row, Computation) else row.outputs
+    return {**row.outputs, **row.intermediate_outputs} if isinstance(row, Computation) else row.outputs
 
 
 def _check(at: Configuration, names: Any) -> None:

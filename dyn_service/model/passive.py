@@ -12,14 +12,14 @@ from dyn_service.api.spec import PassivePart
 from dyn_service.model.arrays import Vector
 from dyn_service.model.joints import Joint
 
-TURNING_WIDTH = 0.1
+REVOLUTE_WIDTH = 0.1
 """rad/s, default friction width of revolute joints. Identified values for the Panda are 0.12 to 0.39 rad/s (Gaz et al.,
 IEEE RA-L 4(4), 2019; `config/panda_joints.yaml`). At 0.3 rad/s, 99.5 % of the friction acts. Near zero, a friction of 1
 N m acts like a damping of 10 N m s/rad, which steps of 1 ms resolve for all but the lightest links.
 """
 
-SHIFTING_WIDTH = 0.01
-"""m/s, default friction width of prismatic joints: `TURNING_WIDTH` at a radius of 0.1 m."""
+PRISMATIC_WIDTH = 0.01
+"""m/s, default friction width of prismatic joints: `REVOLUTE_WIDTH` at a radius of 0.1 m."""
 
 MIN_WIDTH = 1e-300
 """rad/s | m/s, smallest friction width: kernels multiply by 1 / width, which overflows for smaller ones."""
@@ -92,4 +92,4 @@ def reflected(rotor: float, ratio: float) -> float:
 
 def widths(joint: Joint) -> Sequence[float]:
     """Returns the default friction width of each velocity of a joint."""
-    return [TURNING_WIDTH if column[:3].any() else SHIFTING_WIDTH for column in joint.subspace.T]
+    return [REVOLUTE_WIDTH if column[:3].any() else PRISMATIC_WIDTH for column in joint.subspace.T]

@@ -75,13 +75,13 @@ class Tree:
     free: Vector | None = None
 
     def __post_init__(self) -> None:
-        """Makes the arrays read-only: kernels are compiled from them, and must not be outlived by what they say."""
+        """Makes the arrays read-only, because compiled kernels contain their numbers as constants."""
         joints = (array for joint in self.inboard for array in joint.numbers)
         bodies = (array for body in self.inertia for array in (body.moment, body.about_origin, *(body.centre or ())))
         limits = (self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort)
         places = (*self.rotation, *self.origin)
         for array in (*joints, *places, *bodies, *limits, *self.passive.arrays, self.free):
-            if isinstance(array, np.ndarray):  # and no symbol in place of a number
+            if isinstance(array, np.ndarray):  # not a symbol
                 array.flags.writeable = False
 
     def __len__(self) -> int:
@@ -93,79 +93,82 @@ class Tree:
         return tuple(i for i, joint in enumerate(self.inboard) if joint.nv)
 
     @cached_property
-    def leader(self) -> tuple[int, ...]:
+    def mimicked_body(self) -> tuple[int, ...]:
         """Per body, the body whose joint its joint mimics; the body itself if it mimics none."""
         at = {self.joints[i]: i for i in self.movable}
         of = {i: at[mimic.joint] for i, mimic in zip(self.movable, self.mimic, strict=True) if mimic is not None}
         return tuple(of.get(i, i) for i in range(len(self)))
 
     @cached_property
-    def leaders(self) -> tuple[int, ...]:
-        """The bodies whose joints have entries in q and v, in their order."""
-        return tuple(i for i in self.movable if self.leader[i] == i)
+    def independent_bodies(self) -> tuple[int, ...]:
+        """The bodies of independent joints, those with entries in q and v, in their order."""
+        return tuple(i for i in self.movable if self.mimicked_body[i] == i)
 
     @cached_property
-    def together(self) -> tuple[tuple[int, ...], ...]:
-        """Of each of these joints, the bodies that move with its entries: its own, then those that follow."""
-        of: dict[int, list[int]] = {i: [i] for i in self.leaders}
+    def driven_bodies(self) -> tuple[tuple[int, ...], ...]:
+        """For each independent joint, the bodies that its velocities move: its own, then those of its mimic joints."""
+        of: dict[int, list[int]] = {i: [i] for i in self.independent_bodies}
         for k in self.movable:
-            if self.leader[k] != k:
-                of[self.leader[k]].append(k)
+            if self.mimicked_body[k] != k:
+                of[self.mimicked_body[k]].append(k)
         return tuple(tuple(bodies) for bodies in of.values())
 
     @cached_property
-    def coupled(self) -> bool:
+    def has_mimics(self) -> bool:
         """Whether a joint mimics another."""
-        return len(self.leaders) < len(self.movable)
+        return len(self.independent_bodies) < len(self.movable)
 
     @cached_property
-    def entries_outward(self) -> tuple[int, ...]:
-        """The entries of v, each after those of the joints that carry its bodies; an entry that several bodies share
-        where all the branches with these meet. From the last to the first, M is factored with least filled in.
+    def parent_first_entries(self) -> tuple[int, ...]:
+        """Indices of the entries of v such that those of a joint follow those of its ancestors.
+
+        Entries that several bodies share are placed at the last common ancestor of these bodies. Eliminating in
+        reverse order gives the factors of M the least fill-in.
         """
 
-        def meeting(bodies: tuple[int, ...]) -> float:
+        def position(bodies: tuple[int, ...]) -> float:
             if len(bodies) == 1:
                 return bodies[0]
-            on_all_ways = set.intersection(*(set(self.ancestors(i)) for i in bodies))
-            last = max(on_all_ways, default=-1)
+            common = set.intersection(*(set(self.ancestors(i)) for i in bodies))
+            last = max(common, default=-1)
             return last if last in bodies else last + 0.5
 
-        outward = sorted(range(len(self.leaders)), key=lambda k: meeting(self.together[k]))
+        order = sorted(range(len(self.independent_bodies)), key=lambda k: position(self.driven_bodies[k]))
         slices = self.configuration.v_slices
-        return tuple(n for k in outward for n in range(slices[k].start, slices[k].stop))
+        return tuple(n for k in order for n in range(slices[k].start, slices[k].stop))
 
     @cached_property
     def configuration(self) -> Configuration:
         """The joints that have entries in q and v, and these entries."""
-        return Configuration(tuple(self.joints[i] for i in self.leaders), tuple(self.inboard[i] for i in self.leaders))
+        return Configuration(
+            tuple(self.joints[i] for i in self.independent_bodies),
+            tuple(self.inboard[i] for i in self.independent_bodies),
+        )
 
     @cached_property
     def without_passive(self) -> Tree:
-        """The same bodies, their joints doing nothing by themselves."""
+        """The tree without passive joint properties."""
         return replace(self, passive=Passive.none(self.nr)) if self.passive.acts else self
 
     def locked(self, joints: Iterable[str]) -> Tree:
-        """The same bodies, these joints with entries in v locked, and with them all that follow; they do nothing by
-        themselves.
-        """
+        """Returns the tree with these independent joints and their mimic joints locked, without passive efforts."""
         chosen = frozenset(joints)
         if not chosen:
             return self
         free = np.array([float(name not in chosen) for name in self.configuration.velocity_joints])
-        still = [self.joints[self.leader[i]] in chosen for i in self.movable for _ in range(self.inboard[i].nv)]
+        still = [self.joints[self.mimicked_body[i]] in chosen for i in self.movable for _ in range(self.inboard[i].nv)]
         held = free if self.free is None else free * self.free
         return replace(self, free=held, passive=self.passive.without(np.flatnonzero(still).tolist()))
 
     @property
     def locked_joints(self) -> frozenset[str]:
-        """Names of the locked joints, without their followers."""
+        """Names of the locked joints, without their mimic joints."""
         if self.free is None:
             return frozenset()
         return frozenset(np.array(self.configuration.velocity_joints)[self.free == 0.0].tolist())
 
-    def one(self, index: tuple[int, ...]) -> Tree:
-        """That of many robots which has this place in their leading axes, or in those that these broadcast to."""
+    def robot_at(self, index: tuple[int, ...]) -> Tree:
+        """Returns the robot at an index of the leading axes, or of axes to which these broadcast."""
         if not self.lead:
             return self
 
@@ -182,12 +185,13 @@ class Tree:
         return np.broadcast_shapes(*(body.lead for body in self.inertia), *of_joints)
 
     @cached_property
-    def unled(self) -> Tree:
-        """The same bodies, each joint moving by itself, its position that of its own less what its offset made of it.
-        Limits stay those of the leaders.
+    def without_mimics(self) -> Tree:
+        """The tree with every mimic joint made independent, at position 0 where the mimicked joint is at 0.
+
+        The limits are not changed: there are none for the additional joints.
         """
-        alone = tuple(joint.alone for joint in self.inboard)
-        return replace(self, inboard=alone, mimic=(None,) * len(self.movable)) if self.coupled else self
+        joints = tuple(joint.without_mimic for joint in self.inboard)
+        return replace(self, inboard=joints, mimic=(None,) * len(self.movable)) if self.has_mimics else self
 
     @property
     def nq(self) -> int:
@@ -201,7 +205,7 @@ class Tree:
 
     @cached_property
     def nr(self) -> int:
-        """Number of rates of all joints that move, followers included."""
+        """Number of velocities of all movable joints, mimic joints included."""
         return sum(joint.nv for joint in self.inboard)
 
     @property
@@ -211,12 +215,12 @@ class Tree:
 
     @cached_property
     def moving_joints(self) -> tuple[str, ...]:
-        """Names of all joints that move, followers included, in the order of their bodies."""
+        """Names of all movable joints, mimic joints included, in the order of their bodies."""
         return tuple(self.joints[i] for i in self.movable)
 
     @cached_property
-    def ways(self) -> tuple[str, ...]:
-        """Names of all joints that move, in that order, each repeated for each degree of freedom."""
+    def rate_joints(self) -> tuple[str, ...]:
+        """(nr,): the joint of each velocity of all movable joints, mimic joints included."""
         return tuple(self.joints[i] for i in self.movable for _ in range(self.inboard[i].nv))
 
     @cached_property
@@ -238,17 +242,17 @@ class Tree:
 
     @cached_property
     def in_rates(self) -> tuple[slice, ...]:
-        """Per body, the slice of its joint's rates among those of all joints that move; empty for fixed joints."""
+        """Per body, the slice of its joint among the velocities of all movable joints; empty for fixed joints."""
         ends = tuple(accumulate(joint.nv for joint in self.inboard))
         return tuple(slice(start, end) for start, end in zip((0, *ends), ends, strict=False))
 
     def _placed(self, slices: tuple[slice, ...]) -> tuple[slice, ...]:
-        of = dict(zip(self.leaders, slices, strict=True))
-        return tuple(of.get(self.leader[i], slice(0, 0)) for i in range(len(self)))
+        of = dict(zip(self.independent_bodies, slices, strict=True))
+        return tuple(of.get(self.mimicked_body[i], slice(0, 0)) for i in range(len(self)))
 
     @cached_property
-    def spread(self) -> Matrix:
-        """S, (nr, nv): from v to the rates of all joints that move."""
+    def coupling_matrix(self) -> Matrix:
+        """S, (nr, nv): maps v to the velocities of all movable joints, mimic joints included."""
         S = np.zeros((self.nr, self.nv))
         for i in self.movable:
             S[self.in_rates[i], self.in_v[i]] = self.inboard[i].ratio * np.eye(self.inboard[i].nv)
@@ -259,7 +263,7 @@ class Tree:
         """Returns coefficients of joint rates, (..., nr), such as damping, as those of v, (..., nv): the diagonal of
         S^T diag(x) S.
         """
-        return x @ self.spread**2 if self.coupled else x
+        return x @ self.coupling_matrix**2 if self.has_mimics else x
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
@@ -287,7 +291,7 @@ class Tree:
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits over all that answers depend on, names and limits too; not over the file's layout."""
+        """Hash of everything that results depend on, names and limits included: 32 hexadecimal digits."""
         digest = hashlib.sha256()
         types = (joint.type for joint in self.inboard)
         names = (self.name, *self.links, *self.joints, *types, *map(str, self.mimic))

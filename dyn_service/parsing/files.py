@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.description import Description, RootType, rooted
-from dyn_service.model.mimic import unled
+from dyn_service.model.mimic import without_mimics
 from dyn_service.parsing import xacro
 from dyn_service.parsing.joint_files import with_joint_file
 from dyn_service.parsing.mjcf import reader as mjcf
@@ -116,4 +116,4 @@ def completed(
 ) -> Description:
     """Applies a joint file, the option `mimic` and the kind of root to a robot."""
     description = description if joints is None else with_joint_file(description, joints)
-    return rooted(description if mimic else unled(description), root)
+    return rooted(description if mimic else without_mimics(description), root)

@@ -95,7 +95,7 @@ def hung(
         there = anchor if joint.moves.subspace[:3].any() else np.zeros(3)
         frame = placed(joint, Pose(at.rotation, at.origin + at.rotation @ (there - here)), zero)
         last = k == len(joints) - 1 and not there.any()
-        child = body if last else Link(links.new(f"{joint.name}_link"), line=body.line, between=True)
+        child = body if last else Link(links.new(f"{joint.name}_link"), line=body.line, added=True)
         found.append(replace(frame, parent=parent, child=child.name))
         if not last:
             made.append(child)

@@ -16,7 +16,7 @@ from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import ROOT_JOINT, Description, Note, RootType
 from dyn_service.model.joints import FIXED, JOINT_TYPES
-from dyn_service.model.mimic import by_leader, followers, kept, rule
+from dyn_service.model.mimic import followers_by_leader, narrowed_limits, resolved_mimics, rule
 from dyn_service.model.passive import widths
 from dyn_service.parsing.quantities import counted, listed
 from dyn_service.support.logs import printable
@@ -214,8 +214,8 @@ def _acting(description: Description) -> Iterator[Note]:
 
 def _following(description: Description) -> Iterator[Note]:
     """Returns a note on each mimic joint, and on each leader with the limits it keeps for its followers."""
-    mimics = followers(description.joints)
-    following = by_leader(description.joints, mimics)
+    mimics = resolved_mimics(description.joints)
+    following = followers_by_leader(description.joints, mimics)
     for joint in description.joints:
         element = f"joint '{joint.name}'"
         if joint.mimic is not None and joint.name in mimics:
@@ -225,7 +225,7 @@ def _following(description: Description) -> Iterator[Note]:
         elif joint.mimic is not None and not joint.moves.nv:
             text = f"the mimic of '{joint.mimic.joint}' is ignored: the joint is fixed"
             yield Note("dropped", element, text, joint.line)
-        keeps = kept(joint, following.get(joint.name, ()))
+        keeps = narrowed_limits(joint, following.get(joint.name, ()))
         if keeps.narrowed_by:
             narrowed = [
                 f"{name} {before:g} -> {after:g}"
@@ -234,7 +234,7 @@ def _following(description: Description) -> Iterator[Note]:
             ]
             text = f"keeps the limits of {listed(list(keeps.narrowed_by), 4)} too: {', '.join(narrowed)}"
             yield Note("changed", element, text, joint.line)
-        for name in keeps.apart:
+        for name in keeps.disjoint:
             text = f"its range does not overlap that of '{name}', which follows it: the range of '{name}' is ignored"
             yield Note("warning", element, text, joint.line)
 

@@ -309,7 +309,7 @@ def _massless(description: Description) -> Iterator[Note]:
                 welded[joint.parent] += welded[name]
     links = {link.name: link for link in description.links}
     for name in order:
-        if links[name].between and beyond[name]:
+        if links[name].added and beyond[name]:
             continue  # the importer added it
         if name in inboard and inboard[name].moves.nv and welded[name] == 0.0:
             mover = quoted(inboard[name].name)

@@ -6,6 +6,7 @@ cost             predicted cost of a simulation request
 divergence       detection of motions that diverge
 engines          engines of a simulated plant: one step at a time
 integrators/     adaptive, implicit and sticking steps; explicit ones are in `model/steps.py`
+inverse_kinematics  positions at which links reach targets, for many problems at once
 laws             control laws as data: checked, evaluated
 loads            efforts and wrenches that are held through a step
 mujoco           MuJoCo as the engine

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from dyn_service.api.arrays import all_finite, found, numbers
-from dyn_service.api.laws import SCALARS, SHAPES, Compensation, ComputedTorqueLaw, Law, PDLaw
+from dyn_service.api.laws import SCALARS, SHAPES, Compensation, ComputedTorqueLaw, PDLaw, SimulationLaw
 from dyn_service.api.queries import Array, EffortFunction, RobotQueries
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.model.configuration import Configuration
-from dyn_service.simulation.loads import Efforts, Lead, by_step, finite, fits_steps, not_finite
+from dyn_service.simulation.loads import HeldEfforts, Lead, by_step, finite, fits_steps, not_finite
 from dyn_service.support.suggestions import did_you_mean
 
 
@@ -36,7 +36,7 @@ class Term(NamedTuple):
     gravity: bool = False
 
 
-class LawEfforts(Efforts):
+class LawEfforts(HeldEfforts):
     """The efforts of a law.
 
     Args:
@@ -48,7 +48,7 @@ class LawEfforts(Efforts):
         InvalidArgumentError: A number of the law has the wrong shape or value; `path` names it.
     """
 
-    def __init__(self, at: Configuration, law: Law, steps: int | None) -> None:
+    def __init__(self, at: Configuration, law: SimulationLaw, steps: int | None) -> None:
         self.function, self.constant, self.by_state = None, False, True
         self._at, self._law = at, law
         self._arrays: dict[str, Array] = {}
@@ -157,8 +157,8 @@ class LawEfforts(Efforts):
         return leads | {"tau.model": getattr(self._law.model, "lead", ())}
 
 
-def function(law: Law, robot: RobotQueries, dt: float, t0: float) -> EffortFunction:
-    """Returns the law as a function of (t, q, v): `Law.function`."""
+def function(law: SimulationLaw, robot: RobotQueries, dt: float, t0: float) -> EffortFunction:
+    """Returns the law as a function of (t, q, v): `SimulationLaw.function`."""
     efforts = LawEfforts(robot.configuration, law, None)
     efforts.bind(robot, None)
     return lambda t, q, v: efforts.efforts(max(int((t - t0) / dt + 1e-6), 0), q, v)

@@ -61,7 +61,7 @@ class Held(ABC, Generic[T]):
     def _called(self, step: int, t: float, q: Array, v: Array) -> T: ...
 
 
-class Efforts(Held[Array]):
+class HeldEfforts(Held[Array]):
     """Joint efforts (..., n).
 
     Args:

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.arrays import spread
+from dyn_service.api.arrays import with_leading_axes
 from dyn_service.api.cost import overlay_lead
-from dyn_service.api.laws import Law
+from dyn_service.api.laws import SimulationLaw
 from dyn_service.api.queries import COMPUTATIONS, EffortFunction, GivenMotion, Overlay, Payload, RobotQueries
 from dyn_service.api.results import Array, RheonomicTrajectory, Trajectory
 from dyn_service.errors import DynError, InvalidArgumentError, UnimplementedError
@@ -78,7 +78,7 @@ def simulate(
     process; payload, overlay and passive are sent with each request.
     """
     _refuse_law(tau)
-    task = checked(at, spread(q0, overlay_lead(overlay)), v0, tau, **arguments)
+    task = checked(at, with_leading_axes(q0, overlay_lead(overlay)), v0, tau, **arguments)
     always = {"gravity": task.gravity, "payload": payload, "overlay": overlay, "contacts": task.contacts or None}
     integrate = _adaptive if task.integrator == "adaptive" and task.by_function else _fixed
     return integrate(task, always, _unless_default(passive=passive), progress or (lambda share: None))
@@ -97,7 +97,7 @@ def simulate_rheonomic(
     **arguments: Any,
 ) -> Requests[RheonomicTrajectory]:
     """Yields the requests of `RobotQueries.simulate_rheonomic`, as `simulate`."""
-    task = rheonomic.checked(at, prescribed, spread(q0, overlay_lead(overlay)), v0, tau, **arguments)
+    task = rheonomic.checked(at, prescribed, with_leading_axes(q0, overlay_lead(overlay)), v0, tau, **arguments)
     q, v, every, by_function = task.q, task.v, task.every, task.by_function
     states = max(1, q.size // max(task.at.nq, 1), v.size // max(task.at.nv, 1))
     most = max(1, min(RHEONOMIC_STEPS, PART_NUMBERS // ((at.nq + 3 * at.nv) * states or 1)))
@@ -136,7 +136,7 @@ def simulate_rheonomic(
 
 
 def _refuse_law(tau: Any) -> None:
-    if isinstance(tau, Law):
+    if isinstance(tau, SimulationLaw):
         raise UnimplementedError(
             f"tau is a {type(tau).__name__}, which is not sent to a server: simulate a robot in this process, or give "
             "the law as a function of (t, q, v)",

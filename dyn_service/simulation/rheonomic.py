@@ -42,7 +42,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.steps import rk4_step
 from dyn_service.simulation.contact_points import check_joint
-from dyn_service.simulation.loads import Efforts, Loads, as_samples, finite, listed, vectors_of
+from dyn_service.simulation.loads import HeldEfforts, Loads, as_samples, finite, listed, vectors_of
 from dyn_service.simulation.task import Grid, Motion
 
 
@@ -333,7 +333,7 @@ class RheonomicTask(Motion):
         if isinstance(loads, list):
             leads |= {name: array.shape[:-1] for name, array in vectors_of(loads) if finite(name, array).ndim > 1}
             loads = as_samples(loads)
-        self.efforts = Efforts(self.at.velocity_joints, given.efforts, self.steps)
+        self.efforts = HeldEfforts(self.at.velocity_joints, given.efforts, self.steps)
         self.wrenches, self.gravity = Loads(loads, self.steps), g
         self.q, self.v = self._spread(states, leads, {})
 

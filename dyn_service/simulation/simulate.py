@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.arrays import all_finite
-from dyn_service.api.laws import Law
+from dyn_service.api.laws import SimulationLaw
 from dyn_service.api.queries import Array, EffortFunction, RobotQueries, Wrench
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError
@@ -37,7 +37,7 @@ def simulate(
     robot: RobotQueries,
     q0: ArrayLike,
     v0: ArrayLike,
-    tau: ArrayLike | EffortFunction | Law | None = None,
+    tau: ArrayLike | EffortFunction | SimulationLaw | None = None,
     *,
     progress: Callable[[float], None] | None = None,
     **arguments: Any,

@@ -16,13 +16,13 @@ from typing import Any, get_args
 import numpy as np
 
 from dyn_service.api.arrays import broadcast, found, numbers, vectors
-from dyn_service.api.laws import Law
+from dyn_service.api.laws import SimulationLaw
 from dyn_service.api.queries import STOP_DAMPING, Array, Contact, Integrator, Method, Wrench
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.simulation.contact_points import listed as listed_contacts
 from dyn_service.simulation.laws import LawEfforts
-from dyn_service.simulation.loads import Efforts, Lead, Loads, finite
+from dyn_service.simulation.loads import HeldEfforts, Lead, Loads, finite
 from dyn_service.support.suggestions import did_you_mean
 
 Acting = tuple[Array, list[Wrench] | None]
@@ -85,13 +85,13 @@ class Motion(Grid):
     """A grid of times, an initial state, broadcast to all leading axes, and the loads.
 
     at: the joints that are integrated. q: (..., nq). v: (..., nv). efforts, wrenches: given as the arguments of
-    `Efforts` and `Loads`. gravity: (..., 3) or None.
+    `HeldEfforts` and `Loads`. gravity: (..., 3) or None.
     """
 
     at: Configuration
     q: Array
     v: Array
-    efforts: Efforts
+    efforts: HeldEfforts
     wrenches: Loads
     gravity: Array | None = None
 
@@ -179,11 +179,11 @@ class Task(Motion):
         states = {name: finite(name, vectors(name, value, length)) for name, (value, length) in lengths.items()}
         g = None if self.gravity is None else finite("gravity", vectors("gravity", self.gravity, 3))
         given: Any = self
-        law = isinstance(given.efforts, Law)
+        law = isinstance(given.efforts, SimulationLaw)
         self.efforts = (
             LawEfforts(self.at, given.efforts, self.steps)
             if law
-            else Efforts(self.at.velocity_joints, given.efforts, self.steps)
+            else HeldEfforts(self.at.velocity_joints, given.efforts, self.steps)
         )
         self.wrenches, self.gravity = Loads(given.wrenches, self.steps), g
         later = {} if g is None or g.ndim == 1 else {"gravity": g.shape[:-1]}

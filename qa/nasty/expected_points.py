@@ -8,7 +8,7 @@ import numpy as np
 from flint import arb_mat
 
 from dyn_service.api.spec import DIRECTIONS
-from dyn_service.dynamics.task_space import LOST
+from dyn_service.dynamics.task_space import MOBILITY_ROUNDING
 from qa.nasty.expected_links import ExpectedLinks
 from qa.nasty.reference import ExactRobot, State, blocks, double, identity, rows, skew, stack, vector
 
@@ -90,7 +90,7 @@ class ExpectedPoints(ExpectedLinks):
         kinds = np.repeat([turns or 1.0, max(shifts, turns * np.abs(double(at.X)[3:, :3]).max()) or 1.0], 3)
         (k,) = (DIRECTIONS.index(name) for name in self.given["directions"])
         inertia = np.zeros((6, 6))
-        known = Omega[k, k] > LOST * np.trace(Omega[:3, :3] if k < 3 else Omega[3:, 3:])
+        known = Omega[k, k] > MOBILITY_ROUNDING * np.trace(Omega[:3, :3] if k < 3 else Omega[3:, 3:])
         inertia[k, k] = 1.0 / Omega[k, k] if known else 0.0
         return {
             "mobility": ("rows", Omega, np.outer(kinds, kinds)),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from flint import arb, arb_mat
 
-from dyn_service.model.passive import SHIFTING_WIDTH, TURNING_WIDTH
+from dyn_service.model.passive import PRISMATIC_WIDTH, REVOLUTE_WIDTH
 from qa.nasty.expected_derivatives import ExpectedDerivatives
 from qa.nasty.reference import Array, blocks, cross, cross_force, double, identity, skew, vector
 
@@ -75,7 +75,7 @@ class ExpectedRegressors(ExpectedDerivatives):
     def inverse_dynamics_regressor(self) -> dict[str, Any]:
         n = self.robot.nv
         v, a, q = (np.asarray(self.given[name]) for name in ("v", "a", "q"))
-        widths = np.where(self.turning, TURNING_WIDTH, SHIFTING_WIDTH)  # the defaults, as rest positions are 0
+        widths = np.where(self.turning, REVOLUTE_WIDTH, PRISMATIC_WIDTH)  # the defaults, as rest positions are 0
         smooth = double(vector([arb(float(x) / float(w)).tanh() for x, w in zip(v, widths, strict=True)])).reshape(n)
         parts = [np.diag(x) for x in (v, smooth, a, q)]
         return {"regressor": self._regressor(self._at_joints(self._load), parts)}

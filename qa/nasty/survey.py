@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dyn_service.api.named import marks
+from dyn_service.api.named import one_hot
 from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import BY_NAME, Variant
 from dyn_service.engine.robot import Robot
@@ -126,7 +126,7 @@ def _of_graphs(at: Case, query: str, wrenches: bool) -> Iterator[Finding]:
 
 def _as_taken(robot: Robot, operand: Operand, value: Any) -> Any:
     """What a kernel takes for what is given by name."""
-    return marks(operand.kind, value, robot.link_names, "", "") if operand.kind in BY_NAME else value
+    return one_hot(operand.kind, value, robot.link_names, "", "") if operand.kind in BY_NAME else value
 
 
 def _pushed(at: Case, links: bool) -> Array:
@@ -152,7 +152,7 @@ def of_kernels(xml: str, seed: int, asked: Iterable[Asked]) -> dict[tuple[str, s
         for state, expected in zip(at.given, at.acted if wrenches else at.expected, strict=True):
             inputs = {name: state[name] for name in row.inputs if name in state and (wrenches or name != "wrenches")}
             for method in row.kernels:
-                answers = at.robot.evaluate(query, inputs, {row.selector: method} if row.selector else {})
+                answers = at.robot.evaluate(query, inputs, {row.kernel_option: method} if row.kernel_option else {})
                 error = expected.error(query, method, answers)
                 found[query, method, wrenches] = max(error, found.get((query, method, wrenches), 0.0))
         for method in row.kernels:

@@ -61,9 +61,9 @@ def requests(robot: Robot, rng: np.random.Generator) -> Iterator[tuple[dict[str,
 def _asked(
     robot: Robot, row: Query, method: str, kind: str, rng: np.random.Generator
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    options: dict[str, Any] = {} if row.selector is None else {row.selector: method}
-    if row.leaves_out is not None:
-        options[row.leaves_out] = bool(rng.integers(2))
+    options: dict[str, Any] = {} if row.kernel_option is None else {row.kernel_option: method}
+    if row.passive_option is not None:
+        options[row.passive_option] = bool(rng.integers(2))
     # One that is refused refuses all that came with it: wild ones come alone.
     for lead in [()] * 8 if kind == "wild" else [(TOGETHER,)]:
         inputs: dict[str, Any] = {}

@@ -12,7 +12,7 @@ import pytest
 from dyn_service import QUERIES, Robot
 from dyn_service.api.description import RobotDescription
 from dyn_service.model import conventions
-from dyn_service.service.client.flows import RemoteDescribed
+from dyn_service.service.client.flows import RemoteRobotProperties
 from tests.conftest import URDF
 from tests.random_robots import MANY_TYPES, random_urdf
 from tests.terms.interpreting import interpreting
@@ -27,15 +27,15 @@ ROBOTS = {
 
 
 @pytest.fixture(params=ROBOTS, scope="module")
-def pair(request: pytest.FixtureRequest) -> tuple[Robot, RemoteDescribed]:
+def pair(request: pytest.FixtureRequest) -> tuple[Robot, RemoteRobotProperties]:
     """A robot, and a client's view of it from its description as JSON."""
     source, root = ROBOTS[request.param]
     robot = interpreting(source, root=root)  # type: ignore[arg-type]
     told = json.loads(json.dumps(robot.description.to_dict()))
-    return robot, RemoteDescribed(msgspec.convert(told, RobotDescription))
+    return robot, RemoteRobotProperties(msgspec.convert(told, RobotDescription))
 
 
-def test_joints_are_the_same(pair: tuple[Robot, RemoteDescribed]) -> None:
+def test_joints_are_the_same(pair: tuple[Robot, RemoteRobotProperties]) -> None:
     """Planes, axes and pitches too: positions are converted and integrated with the same bits."""
     here, there = (each.configuration for each in pair)
     assert here.names == there.names
@@ -47,7 +47,7 @@ def test_joints_are_the_same(pair: tuple[Robot, RemoteDescribed]) -> None:
     assert conventions.to_ros(here, q, v) == conventions.to_ros(there, q, v)
 
 
-def test_limits_and_names_are_the_same(pair: tuple[Robot, RemoteDescribed]) -> None:
+def test_limits_and_names_are_the_same(pair: tuple[Robot, RemoteRobotProperties]) -> None:
     here, there = pair
     for name in ("lower", "upper", "velocity", "effort"):
         assert (getattr(here.limits, name) == getattr(there.limits, name)).all()
@@ -55,7 +55,7 @@ def test_limits_and_names_are_the_same(pair: tuple[Robot, RemoteDescribed]) -> N
         assert getattr(here, name) == getattr(there, name)
 
 
-def test_joints_are_the_topology(pair: tuple[Robot, RemoteDescribed]) -> None:
+def test_joints_are_the_topology(pair: tuple[Robot, RemoteRobotProperties]) -> None:
     robot, described = pair
     tree, joints = robot.tree, {joint.child: joint for joint in described.description.joints}
     for k, link in enumerate(tree.links):
@@ -68,7 +68,7 @@ def test_joints_are_the_topology(pair: tuple[Robot, RemoteDescribed]) -> None:
     assert tuple(joint.name for joint in described.description.joints) == robot.all_joint_names
 
 
-def test_sizes_are_those_of_the_answers(pair: tuple[Robot, RemoteDescribed]) -> None:
+def test_sizes_are_those_of_the_answers(pair: tuple[Robot, RemoteRobotProperties]) -> None:
     """Every symbol of the table is the name of a size."""
     robot, described = pair
     sizes = described.description.sizes

@@ -41,7 +41,7 @@ HERE = {
     "tree",
     "with_payload",
     "workers",
-    "known_view",
+    "cached_overlaid",
     "without_passive",
 }
 """Attributes of robots in this process only: files, trees and kernels."""

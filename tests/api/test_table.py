@@ -70,7 +70,7 @@ def test_each_method_asks_its_own_row(row: Query | Computation, is_async: bool) 
     asked = asyncio.run(method(**required)) if is_async else method(**required)
     if isinstance(row, Query):
         sent = [name for name, on_wire in row.parameters.items() if on_wire and name not in required]
-        assert tuple(asked.arguments.get(n) for n in sent) == row.defaults
+        assert tuple(asked.arguments.get(n) for n in sent) == row.argument_defaults
 
 
 @pytest.mark.parametrize("row", COMPUTATIONS.values(), ids=lambda row: row.name)
@@ -85,7 +85,7 @@ def test_computations_name_functions_that_take_their_arguments(row: Computation)
         *row.of_kind("payload"),
         *row.of_kind("overlay"),
     }  # these are applied to the robot before the computation
-    assert set(row.parameters) - settled - {row.leaves_out} <= set(taken)
+    assert set(row.parameters) - settled - {row.passive_option} <= set(taken)
     if row.parts is not None:
         parts = inspect.signature(row.function("parts")).parameters
         keywords = any(p.kind is p.VAR_KEYWORD for p in parts.values())

@@ -359,7 +359,7 @@ def test_missed_cycles_are_those_of_the_controller(control_rate_hz: float) -> No
         ({"state_rate_hz": 1001.0}, ["state_rate_hz", "1001", "rate_hz", "1000"]),
         ({"rearm_share": 1.5}, ["'rearm_share'", "1", "1.5"]),
         ({"speed": 0.0}, ["'speed'", "0"]),
-        ({"lockstep_patience_s": -1.0}, ["'lockstep_patience_s'", "0", "-1"]),
+        ({"lockstep_timeout_s": -1.0}, ["'lockstep_timeout_s'", "0", "-1"]),
         ({"actuators": ActuatorParameters(delay_steps=-1)}, ["'actuators.delay_steps'", "parameter", "whole"]),
         (
             {"effort_rate": [1.0, 2.0]},

@@ -95,7 +95,7 @@ def test_there_are_pages_to_run() -> None:
         ("2e-15 away", "7e-5 away", False),
         ("[0. 1.5]", "[0.4 1.5]", False),  # NumPy's 0. is no whole number
         ("[-0. 1.5]", "[0. 1.5]", True),
-        ("3 of them", "4 of them", True),  # cannot be told from a rounded one
+        ("3 of them", "4 of them", True),  # cannot be distinguished from a rounded one
         ("3 of them", "5 of them", False),
         ("True", "False", False),
     ],

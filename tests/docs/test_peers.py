@@ -1,4 +1,4 @@
-"""The benchmark beside other libraries: what it times was compared, and its page is made from its figures."""
+"""The benchmark against other libraries: it times only compared results, and its page shows its figures."""
 
 from __future__ import annotations
 

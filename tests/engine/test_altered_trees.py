@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
-from dyn_service.engine.overlay import AlteredTrees, altered, carrying, differing
+from dyn_service.engine.altered_trees import AlteredTrees, overlay_to, with_overlay, with_payload
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.building import tree_of
 from dyn_service.model.composite import weld
@@ -64,7 +64,7 @@ def trees(description: Description, **numbers: Mapping[str, float]) -> AlteredTr
 
 def said(overlay: Overlay, of: AlteredTrees | None = None) -> AlteredTrees:
     of = of or trees(described())
-    return altered(of.tree, of.weld, overlay, "overlay")
+    return with_overlay(of.tree, of.weld, overlay, "overlay")
 
 
 def index(tree: Tree, name: str) -> int:
@@ -83,7 +83,7 @@ def test_a_payload_is_added_about_the_common_centre() -> None:
     np.testing.assert_allclose(body.com, [(4.0 * 0.2 + 0.5 * 0.6) / 4.5, 0.0, 0.0], atol=1e-15)
     assert found.gravity is None
     alone = trees(described())
-    again = carrying(alone.tree, alone.weld, Payload("arm", 2.0, (0.3, 0.0, 0.0), np.diag([0.01, 0.01, 0.02])), "p")
+    again = with_payload(alone.tree, alone.weld, Payload("arm", 2.0, (0.3, 0.0, 0.0), np.diag([0.01, 0.01, 0.02])), "p")
     assert again.weld.tree.fingerprint == found.weld.tree.fingerprint
     assert again.tree.fingerprint == found.tree.fingerprint
 
@@ -165,7 +165,7 @@ def test_the_overlay_of_others_contains_the_differences() -> None:
     own = trees(described())
     one = trees(described(), damping={"turn": 1.0}, rest={"follow": 0.7}, stiffness={"follow": 4.0})
     two = trees(described(tool=0.75), rest={"follow": 0.2, "slide": -0.5}, stiffness={"slide": 2.0})
-    found = differing(own, [one, two])
+    found = overlay_to(own, [one, two])
     assert list(found.links) == ["tool"]
     assert found.links["tool"].mass.tolist() == [0.5, 0.75]  # type: ignore[union-attr]
     assert found.links["tool"].com is found.links["tool"].inertia is None
@@ -181,10 +181,10 @@ def test_the_overlay_of_others_contains_the_differences() -> None:
     assert found.locked == ()
     again = said(found, own)
     for k, other in enumerate((one, two)):
-        np.testing.assert_allclose(again.tree.one((k,)).passive.rest, other.tree.passive.rest, atol=1e-16)
-        assert again.weld.tree.one((k,)).inertia[0].mass == other.weld.tree.inertia[0].mass
+        np.testing.assert_allclose(again.tree.robot_at((k,)).passive.rest, other.tree.passive.rest, atol=1e-16)
+        assert again.weld.tree.robot_at((k,)).inertia[0].mass == other.weld.tree.inertia[0].mass
     lighter = own._replace(gravity=np.array([0.0, 0.0, -1.6]))
-    assert differing(own, [lighter]).gravity.tolist() == [[0.0, 0.0, -1.6]]  # type: ignore[union-attr]
+    assert overlay_to(own, [lighter]).gravity.tolist() == [[0.0, 0.0, -1.6]]  # type: ignore[union-attr]
 
 
 def test_robots_that_no_overlay_can_express_are_refused() -> None:
@@ -203,15 +203,15 @@ def test_robots_that_no_overlay_can_express_are_refused() -> None:
     ]
     for mine, others, why, place in cases:
         with pytest.raises(InvalidArgumentError, match=why) as caught:
-            differing(mine, others)
+            overlay_to(mine, others)
         assert caught.value.path == f"others{place}"
     massless = trees(described(tool=0.0))
-    found = differing(massless, [own, own]).links["tool"]
+    found = overlay_to(massless, [own, own]).links["tool"]
     assert found.mass.tolist() == [0.5, 0.5]  # type: ignore[union-attr]
     with pytest.raises(InvalidArgumentError, match=naming("'tool'", "'r'", "mass")):
-        differing(massless, [own, massless])
+        overlay_to(massless, [own, massless])
     for each in (own, massless):
-        same = differing(each, [each])
+        same = overlay_to(each, [each])
         assert (same.links, same.joints, same.locked, same.gravity) == ({}, {}, (), None)
 
 
@@ -219,11 +219,11 @@ def test_the_overlay_of_locked_robots_contains_only_the_lock() -> None:
     """Not the passive properties of locked joints; and only locks that this robot does not have."""
     own = trees(described(), damping={"turn": 1.0, "slide": 2.0, "follow": 3.0})
     locked = said(Overlay(locked=["turn"]), own)._replace(gravity=own.gravity)
-    found = differing(own, [locked, locked])
+    found = overlay_to(own, [locked, locked])
     assert (found.locked, found.joints) == (("turn",), {})
     both = said(Overlay(locked=["slide"]), locked)._replace(gravity=own.gravity)
-    assert differing(locked, [both]).locked == ("slide",)
-    assert differing(own, []).locked == ()
+    assert overlay_to(locked, [both]).locked == ("slide",)
+    assert overlay_to(own, []).locked == ()
 
 
 def test_one_number_for_a_joint_with_several_degrees_of_freedom() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from dyn_service import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload, Query, RobotQueries
-from dyn_service.engine.calls import MAX_COMBINATIONS, MAX_VIEWS
+from dyn_service.engine.calls import MAX_CACHED, MAX_COMBINATIONS
 from tests.conftest import URDF
 from tests.counting import calls_of
 from tests.passive import small
@@ -181,10 +181,10 @@ PAIRS = {"inverse_dynamics", "forward_dynamics", "constraint_forces", "operation
 def options_of(row: Query) -> dict[str, Any]:
     """Returns a value for each optional argument of a row that is not its default."""
     values: dict[str, Any] = {}
-    for name in row.others:
+    for name in row.optional_arguments:
         option, spec = row.options.get(name), row.inputs.get(name)
         if option is not None and option.type == "names":
-            values[name] = ["pendulum"] if row.selected == "nl" or name == "links" else ["hinge"]
+            values[name] = ["pendulum"] if row.row_dimension == "nl" or name == "links" else ["hinge"]
         elif option is not None:
             values[name] = option.choices[-1] if option.choices else not option.default
         elif spec is not None and spec.kind == "gravity":
@@ -198,7 +198,7 @@ def options_of(row: Query) -> dict[str, Any]:
 
 def parts(row: Query, result: Any) -> list[Any]:
     """Returns the outputs in bytes, and the labels."""
-    found = [result] if row.result_type is None else [getattr(result, name) for name in row.answers]
+    found = [result] if row.result_type is None else [getattr(result, name) for name in row.result_names]
     return [x.tobytes() if isinstance(x, np.ndarray | np.floating) else x for x in found]
 
 
@@ -310,7 +310,7 @@ def test_random_arguments(arm: Robot, row: Query) -> None:
             if spec.scalar and draw.random() < 0.7:
                 given[name] = draw.choice([0.5, np.float64(0.1), 2, np.array(0.3)])
         chosen = {}
-        for name in row.others:
+        for name in row.optional_arguments:
             option = row.options.get(name)
             if option is not None and option.choices:
                 values = [*option.choices, "bad", 1, None]
@@ -400,7 +400,8 @@ def test_an_overlay_that_contradicts_an_argument_is_refused_on_every_call(arm: R
         arm.inverse_dynamics(q, q, q, overlay=damped)
         with pytest.raises(InvalidArgumentError, match="gravity is given twice"):
             arm.inverse_dynamics(q, q, q, overlay=heavy, gravity=np.zeros(3))
-        arm.known_view(damped, "overlay").inverse_dynamics(q, q, q, passive=False)  # the robot itself has no conflict
+        view = arm.cached_overlaid(damped, "overlay")
+        view.inverse_dynamics(q, q, q, passive=False)  # the robot itself has no conflict
         with pytest.raises(InvalidArgumentError, match="passive=False switches off"):
             arm.inverse_dynamics(q, q, q, overlay=damped, passive=False)
 
@@ -425,12 +426,12 @@ def test_motions_of_locked_joints_are_refused_on_every_call(arm: Robot, form: An
 def test_robots_of_overlays_are_bounded(arm: Robot) -> None:
     """In number; an overlay of thousands of robots is not kept."""
     q = np.ones(2)
-    for k in range(MAX_VIEWS + 5):
+    for k in range(MAX_CACHED + 5):
         arm.inverse_dynamics(q, q, q, overlay=Overlay(Payload("pendulum", 1.0 + k)))
     many = Overlay(Payload("pendulum", np.arange(1.0, 5000.0)))
     arm.inverse_dynamics(q, q, q, overlay=many)
-    assert 0 < len(arm._views.by_id) <= MAX_VIEWS
-    assert arm._views.find(many) is None
+    assert 0 < len(arm._overlay_cache.by_id) <= MAX_CACHED
+    assert arm._overlay_cache.find(many) is None
 
 
 def test_an_overlay_without_inertia_is_refused_on_every_call() -> None:

@@ -23,15 +23,15 @@ from dyn_service.api.queries import (
     Overlay,
     Payload,
 )
-from dyn_service.api.spec import EVERY_PART, Variant
+from dyn_service.api.spec import PASSIVE_PARTS, Variant
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.formulations.verification import residuals
 from dyn_service.kernels import graph
 from dyn_service.kernels.certify import certified, drawn_numbers
-from dyn_service.kernels.making import listening
+from dyn_service.kernels.compile_events import listening
 from dyn_service.model import composite
-from dyn_service.model.inertia import BodyInertia, above
+from dyn_service.model.inertia import BodyInertia, eigenvalues_exceed
 from dyn_service.parsing.urdf.reader import read
 from tests.conftest import URDF
 from tests.mimics import drawn as led
@@ -102,7 +102,7 @@ def test_locked_joints_equal_fixed_joints(name: str) -> None:
     rest = state.without_locked(other)
     overlay = Overlay(locked=locked)
     for row, method in CASES:
-        if row.name in DIFFERENT or (method in row.alone and mine.tree.coupled):
+        if row.name in DIFFERENT or (method in row.rejects_mimic and mine.tree.has_mimics):
             continue
         for option in options(row, method):
             theirs = numbers(other.evaluate(row.name, rest.inputs(row), option), row)
@@ -203,7 +203,7 @@ def test_an_overlaid_robot_equals_passing_the_overlay() -> None:
     view, state = mine.overlaid(edit.overlay), State(mine, 1)
     assert (view.name, view.joint_names, view.link_names) == (mine.name, mine.joint_names, mine.link_names)
     for row in ROWS:
-        if row.alone == frozenset(row.kernels):
+        if row.rejects_mimic == frozenset(row.kernels):
             continue
         one = numbers(view.evaluate(row.name, state.inputs(row)), row)
         two = numbers(mine.evaluate(row.name, {**state.inputs(row), "overlay": edit.overlay}), row)
@@ -345,7 +345,7 @@ def test_fast_paths_give_the_same_bits() -> None:
     whole = view.inverse_dynamics(q, v, a)
     call = view.bound_calls["inverse_dynamics"]
     for k in range(7):
-        assert call((q[k], v[k], a[k]), QUERIES["inverse_dynamics"].defaults) is not None
+        assert call((q[k], v[k], a[k]), QUERIES["inverse_dynamics"].argument_defaults) is not None
         assert (view.inverse_dynamics(q[k], v[k], a[k]) == whole[k]).all()
         assert (view.inverse_dynamics(q[k].tolist(), v[k], a[k]) == whole[k]).all()
     many = mine.overlaid(Overlay(Payload(mine.link_names[-1], np.arange(1.0, 8.0))))
@@ -930,7 +930,7 @@ def test_numbers_are_drawn_apart() -> None:
     mine = robot("all types")
     own, others, locked = drawn_numbers(mine.tree)
     assert own is mine.tree
-    assert others.passive.acts == set(EVERY_PART)
+    assert others.passive.acts == set(PASSIVE_PARTS)
     for one, two in zip(own.inertia, others.inertia, strict=True):
         assert two.mass != one.mass or one.mass == 0.0
     assert not locked.passive.acts
@@ -986,7 +986,7 @@ def test_pivots_are_of_matrices_above_a_bound() -> None:
     A = rng.normal(size=(200, 3, 3))
     A = A + A.mT
     least = rng.normal(size=200)
-    assert np.array_equal(above(A, least), np.linalg.eigvalsh(A)[:, 0] > least)
+    assert np.array_equal(eigenvalues_exceed(A, least), np.linalg.eigvalsh(A)[:, 0] > least)
 
 
 def test_inertias_with_leading_axes_equal_single_ones() -> None:
@@ -994,9 +994,9 @@ def test_inertias_with_leading_axes_equal_single_ones() -> None:
     masses, coms = rng.uniform(1, 2, 5), rng.normal(size=(5, 3))
     inertias = np.array([np.eye(3) * m for m in rng.uniform(1, 2, 5)])
     R, p = np.linalg.qr(rng.normal(size=(3, 3)))[0], rng.normal(size=3)
-    other = BodyInertia.of_centre(0.5, np.ones(3), np.eye(3))
-    many = BodyInertia.of_centre(masses, coms, inertias).placed(R, p) + other
+    other = BodyInertia.from_com(0.5, np.ones(3), np.eye(3))
+    many = BodyInertia.from_com(masses, coms, inertias).transformed(R, p) + other
     for k in range(5):
-        one = BodyInertia.of_centre(float(masses[k]), coms[k], inertias[k]).placed(R, p) + other
+        one = BodyInertia.from_com(float(masses[k]), coms[k], inertias[k]).transformed(R, p) + other
         for part in ("mass", "moment", "about_origin", "com", "about_com", "matrix"):
             np.testing.assert_allclose(getattr(many, part)[k], getattr(one, part), rtol=1e-15, atol=1e-15)

@@ -20,7 +20,7 @@ def record(
     counts: dict[str, int] | None = None,
     **groups: object,
 ) -> Record:
-    """A second of two joints that stand still at 0, at 1 kHz; what is given by a group's name stands in its place.
+    """A record of 1 s of two joints at rest at 0, at 1 kHz; arguments replace groups by name.
 
     A group is (count, 2) numbers, or a function of the times that returns one joint's, for `shoulder`.
     """

@@ -140,7 +140,7 @@ def test_a_plant_that_stops_tracks_nothing() -> None:
 def test_rms_and_percentiles() -> None:
     check = Check(record(error=lambda t: 3.0 * np.sin(20.0 * np.pi * (t - 0.2))))
     rms = check.tracking("shoulder").rms
-    assert rms.value == pytest.approx(3.0 / np.sqrt(2.0), rel=1e-3)  # eight periods but for the last sample
+    assert rms.value == pytest.approx(3.0 / np.sqrt(2.0), rel=1e-3)  # eight periods without the last sample
     rms.below(2.13)
     assert unnamed(refused(rms.below, 2.0), "shoulder", "rms of tracking error 2.12 rad", "2 rad") == []
     delays = np.arange(1.0, 101.0) * 1e-3

@@ -93,7 +93,7 @@ def test_a_wrong_payload_shows_in_the_tracking_alone(cache: RobotCache) -> None:
 
 @pytest.mark.parametrize("own", [{"link": "tool0", "mass": 0.5}, [{"link": "tool0", "mass": 0.5}]])
 def test_a_wrong_payload_comes_beside_what_the_plant_carries(tmp_path: Path, own: object) -> None:
-    """And for the plant's process, which is told by its command line, as for the plant in lockstep."""
+    """For the plant's process, which gets it on its command line, as for the plant in lockstep."""
     overlay = {"payloads": own, "gravity": [0.0, 0.0, -9.8]}
     parts = resolve(merged(ARM, {"plant": {"overlay": overlay}}), tmp_path)
     wrong = WrongPayload("tool0", 2.0).payload

@@ -31,7 +31,7 @@ def state(session: int, seq: int, mode: str = "active", cause: str = "", answere
 
 
 def constant(*q: float) -> MultiSine:
-    """A reference that stands there."""
+    """A constant reference."""
     there, zero = np.array(q), np.zeros(len(q))
     return MultiSine(there, zero, there, np.zeros((1, len(q))), np.ones(1), np.zeros((1, len(q))), 1.0)
 

@@ -321,7 +321,7 @@ def test_names_of_files() -> None:
 
 @pytest.mark.slow
 def test_a_marker_alone_brings_the_fixtures(tmp_path: Path) -> None:
-    """On a test, a class or a module; who has none and asks all the same is told what there is."""
+    """The marker is on a test, a class or a module; without one, the error lists the ways to name a launch file."""
     mark = f"""pytest.mark.hil(launch=r"{ROOT / "launch" / "ur5e_computed_torque.launch.yaml"}", arguments={{
         "robot": r"{ROOT / "urdf" / "double_pendulum.urdf"}"}})"""
     asks = "(run):\n    run(0.05).check.stops().at_most(0)\n"

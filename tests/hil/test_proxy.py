@@ -47,7 +47,7 @@ class Rig:
         self.proxy = Proxy(nodes.folder, topics, self.log, faults, 0)
 
     def until(self, condition: Callable[[], Any], *, commands: bool = False) -> None:
-        """Sends states, and commands, until something is so: who has not found the other yet misses the first."""
+        """Sends states and commands until a condition holds, because the first are lost before discovery completes."""
 
         def turned() -> Any:
             self._states.publish(state(len(self.stamps) - 1, self.stamps[-1]))

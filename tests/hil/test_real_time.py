@@ -1,4 +1,4 @@
-"""The same runs with real processes: what begins when, faults on the way, who is killed; a plant that is elsewhere."""
+"""The same runs with real processes: start order, faults, killed processes, and a plant on another machine."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_plant_that_is_elsewhere() -> None:
 @pytest.mark.slow
 def test_a_robot_behind_its_driver_over_udp(monkeypatch: pytest.MonkeyPatch) -> None:
     """`--hil hardware` with a plant whose driver speaks to a robot in another process, which has its own 1 kHz: it
-    moves as it is told, a lost controller is missed, and the robot's own brakes bring it to rest.
+    follows its commands, the loss of a controller is detected, and the robot's own brakes bring it to rest.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
@@ -124,7 +124,7 @@ def test_a_robot_behind_its_driver_over_udp(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.slow
 def test_a_robot_with_drives_of_its_own_is_commanded_by_positions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind UDP, in a process of its own: what it was told, where it went, and the efforts that it measured itself."""
+    """The robot is a process behind UDP: its commands, its motion, and the efforts that it measured."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -142,7 +142,7 @@ def test_a_robot_with_drives_of_its_own_is_commanded_by_positions(monkeypatch: p
     assert known.mean() > 0.5
     moving = np.ptp(said[known])
     assert moving > 0.1  # rad: up to 0.6 in a second
-    # a late command acts later, and a busy machine stops it: where it is told to be it is, for most of the time
+    # a late command acts later, and a busy machine stops it: it is at the commanded position most of the time
     assert np.median(np.abs(said - there)[known]) < 0.2 * moving
     assert np.abs(record.signal("effort", "hinge").values[known]).max() > 0.1  # N m: it is held up
 

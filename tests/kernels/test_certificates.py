@@ -136,7 +136,7 @@ def test_an_inexact_kernel_is_compiled_in_link_frames() -> None:
 
 def test_frames_without_a_bound_on_distance_fail_certification(monkeypatch: pytest.MonkeyPatch) -> None:
     """Certificates detect frames at the common normal of nearly parallel axes."""
-    monkeypatch.setattr(frames, "_SLIDE", 10**12)
+    monkeypatch.setattr(frames, "_MAX_OFFSET", 10**12)
     monkeypatch.setenv("DYN_SERVICE_CACHE", "")
     robot = Robot.from_urdf(pair_urdf(2e-7))
     robot.prepare(["inverse_dynamics", "forward_dynamics", "mass_matrix"])

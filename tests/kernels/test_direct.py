@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from dyn_service.api.queries import QUERIES, Query
 from dyn_service.api.spec import Variant
 from dyn_service.engine.robot import Robot
-from dyn_service.kernels import direct, jit, loop, outside
+from dyn_service.kernels import direct, jit, loop, python_api
 from dyn_service.kernels.direct import ANY, Arguments
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
@@ -546,7 +546,7 @@ def test_any_strides_of_the_states(panda: Pair) -> None:
 
 
 def test_other_numbers_of_states_give_none(panda: Pair) -> None:
-    """Also one state beside five, which NumPy repeats."""
+    """Also one state with five, which NumPy broadcasts."""
     state = panda.state()
     for k in range(len(state)):
         for count in (1, 4, 6):
@@ -584,21 +584,21 @@ def test_large_kernels_release_the_gil(panda: Pair, monkeypatch: pytest.MonkeyPa
         lambda m: m.setattr(sysconfig, "get_config_var", lambda name: name == "Py_GIL_DISABLED"),
         lambda m: m.setattr(sys, "getobjects", list, raising=False),
         lambda m: m.setattr(sys.implementation, "name", "pypy"),
-        lambda m: m.setattr(outside, "FLAGS", 68),
-        lambda m: m.setattr(outside, "DESCR", 48),
+        lambda m: m.setattr(python_api, "FLAGS", 68),
+        lambda m: m.setattr(python_api, "DESCR", 48),
     ],
     ids=["no GIL", "traced references", "not CPython", "flags elsewhere", "descr elsewhere"],
 )
 def test_unknown_layouts_have_no_call(
     panda: Pair, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None]
 ) -> None:
-    outside.layout_is_known.cache_clear()
+    python_api.layout_is_known.cache_clear()
     try:
         with monkeypatch.context() as changed:
             change(changed)
             assert _LIBRARIES["panda"][1].direct_call(panda.signature, Arguments()) is None
     finally:
-        outside.layout_is_known.cache_clear()
+        python_api.layout_is_known.cache_clear()
     assert _LIBRARIES["panda"][1].direct_call(panda.signature, Arguments()) is not None
 
 
@@ -754,7 +754,7 @@ def test_code_holds_no_address_of_its_process() -> None:
     """The code is stored on disk."""
     code = direct._emit()
     assert code == direct._emit()
-    addresses = {str(address) for address in outside.addresses() if address > 4096}
+    addresses = {str(address) for address in python_api.addresses() if address > 4096}
     assert not any(address in code for address in addresses)
 
 

@@ -198,11 +198,11 @@ def test_same_bytes_in_another_process(tmp_path: Path) -> None:
 def test_loops_and_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE", "")
     robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
-    monkeypatch.setattr(budget, "_FEW", 1)
+    monkeypatch.setattr(budget, "_FIRST_PROBE", 1)
     monkeypatch.setattr(budget, "MAX_UNROLLED", 0)  # each kernel is a loop over the bodies
     robot.export(["step:rk4", "inverse_dynamics"], tmp_path)
     graph = robot._library.graph(robot.signature(QUERIES["inverse_dynamics"], ""))
-    assert graph.as_loops
+    assert graph.is_rolled
     done = subprocess.run([self_test(tmp_path, robot.name)], capture_output=True, text=True)
     assert done.stdout.count("good: same bits") == 2, done.stdout
 

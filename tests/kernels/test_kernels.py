@@ -18,7 +18,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
 from dyn_service.kernels import loop, store
 from dyn_service.kernels.compiling import compiled
-from dyn_service.kernels.frames import KernelTree, kernel_tree, simplest
+from dyn_service.kernels.frames import KernelTree, cheapest_frames, kernel_tree
 from dyn_service.kernels.graph import trace
 from dyn_service.kernels.jit import LoadedCode, compile_ir, host, make_gufunc
 from dyn_service.kernels.loop import loop_of
@@ -215,7 +215,7 @@ def test_operations_grow_linearly_with_the_chain() -> None:
     def count(query: str, bodies: int) -> int:
         robot = Robot.from_urdf(random_urdf(5, movable=bodies, bushy=0.0))
         row = QUERIES[query]
-        return trace(simplest(robot.tree), robot.signature(row, next(iter(row.kernels)))).operations
+        return trace(cheapest_frames(robot.tree), robot.signature(row, next(iter(row.kernels)))).operations
 
     for query in ("inverse_dynamics", "forward_dynamics"):
         few, many = count(query, 5), count(query, 10)
@@ -248,7 +248,7 @@ def test_zeros_do_not_depend_on_earlier_contents_of_memory(monkeypatch: pytest.M
     monkeypatch.setattr(loop, "MAX_STACK_BYTES", 0)
     robot = Robot.from_urdf(URDF / "ten_body_tree.urdf")
     signature = robot.signature(QUERIES["mass_matrix"], "")
-    kernel, made, _ = compiled(trace(simplest(robot.tree), signature))
+    kernel, made, _ = compiled(trace(cheapest_frames(robot.tree), signature))
     assert made.allocates
     body = loop.Body.of(made.code)
     q = np.random.default_rng(0).normal(size=(3, robot.nq))
@@ -284,7 +284,7 @@ def test_operands_of_any_layout() -> None:
     q = np.random.default_rng(0).normal(size=(19, robot.nq))
     expected = robot.mass_matrix(q)
     signature = robot.signature(QUERIES["mass_matrix"], "")
-    graph = trace(simplest(robot.tree), signature)
+    graph = trace(cheapest_frames(robot.tree), signature)
     kernel = compiled(graph)[0]
     for out in (
         np.zeros((19, 10, 10)),

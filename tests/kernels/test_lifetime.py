@@ -25,7 +25,7 @@ from dyn_service.dynamics import expressions as ex
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels import direct, jit, library
 from dyn_service.kernels.direct import Arguments
-from dyn_service.kernels.frames import simplest
+from dyn_service.kernels.frames import cheapest_frames
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.jit import LoadedCode, Loop
 from dyn_service.kernels.library import KernelLibrary
@@ -315,7 +315,7 @@ def test_earlier_compilations_do_not_affect_the_code() -> None:
     """The passes are created once; earlier modules do not affect their output."""
     robot = Robot.from_urdf(URDF / "scara.urdf")
     rows = [QUERIES[name] for name in ("inverse_dynamics", "mass_matrix", "gravity_forces")]
-    texts = [lower(trace(simplest(robot.tree), robot.signature(row, "")), jit.host().lanes) for row in rows]
+    texts = [lower(trace(cheapest_frames(robot.tree), robot.signature(row, "")), jit.host().lanes) for row in rows]
     jit._passes.cache_clear()
     first = [jit.compile_ir(text) for text in texts]
     assert [jit.compile_ir(text) for text in reversed(texts)] == first[::-1]

@@ -25,8 +25,8 @@ from dyn_service.kernels.direct import Arguments, direct_call
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.loop import Body
-from dyn_service.kernels.repeated import Block, Stage, repeat
 from dyn_service.kernels.rolled import MAX_KINDS, Rolled, roll
+from dyn_service.kernels.rollout import Block, Stage, run_stages
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.staged import staged
 from dyn_service.model.parameters import parameters_of
@@ -200,7 +200,7 @@ def following(tmp_path_factory: pytest.TempPathFactory) -> Robot:
     ],
 )
 def test_joints_that_follow_others(following: Robot, row: str) -> None:
-    assert following.tree.coupled
+    assert following.tree.has_mimics
     assert_equal(following, row, next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
 
 
@@ -271,13 +271,13 @@ def test_a_state_has_the_same_bits_anywhere_in_a_batch(long_chain: Robot) -> Non
 
 
 def test_the_choice_depends_on_robot_and_query(long_chain: Robot, panda: Robot) -> None:
-    def as_loops(robot: Robot, row: str) -> bool:
+    def rolled_if_large(robot: Robot, row: str) -> bool:
         signature = robot.signature(QUERIES[row], next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
-        return budget.as_loops(frames.kernel_tree(robot.tree, signature.bodies), signature) is not None
+        return budget.rolled_if_large(frames.kernel_tree(robot.tree, signature.bodies), signature) is not None
 
-    assert not any(as_loops(panda, row) for row in ("inverse_dynamics", "forward_dynamics", "jacobians", "step"))
-    assert all(as_loops(long_chain, row) for row in ("inverse_dynamics", "forward_dynamics", "mass_matrix"))
-    assert not as_loops(long_chain, "passive_forces")
+    assert not any(rolled_if_large(panda, row) for row in ("inverse_dynamics", "forward_dynamics", "jacobians", "step"))
+    assert all(rolled_if_large(long_chain, row) for row in ("inverse_dynamics", "forward_dynamics", "mass_matrix"))
+    assert not rolled_if_large(long_chain, "passive_forces")
 
 
 def test_a_kernel_that_needs_too_much_memory_is_refused(
@@ -396,12 +396,12 @@ def test_a_call_without_memory_is_an_error(mixed: Robot, form: type, monkeypatch
     assert direct((q[0], v, a), (None,)) is None, "so that the caller calls the kernel above"
     inputs = {name: x[None, None] for name, x in (("q", q[0]), ("v", v), ("a", a), ("gravity", gravity))}
     with pytest.raises(ResourceExhaustedError, match="memory"):
-        repeat([Stage(block, inputs, {"tau": "tau"})], {}, {"tau": np.zeros((2, 1, mixed.nv))}, 1)
+        run_stages([Stage(block, inputs, {"tau": "tau"})], {}, {"tau": np.zeros((2, 1, mixed.nv))}, 1)
 
 
 def test_memory_decides_how_many_states_are_computed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     given, _ = kernel_of(Robot.from_text(chain(60)), "jacobians", "", WITHOUT_WRENCHES)
-    most = budget.fitting(given, 8)
+    most = budget.batch_sizes(given, 8)
     assert most == (8, 2)
     straight = compiled(given)[0]
     q = np.random.default_rng(0).normal(size=(3, 60))
@@ -409,7 +409,7 @@ def test_memory_decides_how_many_states_are_computed_at_a_time(monkeypatch: pyte
     found = set()
     for arrays in (16, 9.5, 7, 5.5, 4):
         monkeypatch.setattr(budget, "MAX_BYTES", arrays * results)
-        found.add(budget.fitting(given, 8))
+        found.add(budget.batch_sizes(given, 8))
         for a, b in zip(compiled(given)[0](q), straight(q), strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max())
     assert {None, (1, 1), (1, 2)} < found

@@ -1,4 +1,4 @@
-"""Messages: ROS 2's own definitions, frames in MessagePack, times, and faults in our words."""
+"""Messages: ROS 2's definitions, frames in MessagePack, times, and error messages."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ class TestOwn:
         assert (ros_type(kind), definition(kind)) == ("gripper_msgs/msg/Grip", "float64 width\n")
         assert kind in list(all_types())
         with pytest.raises(NotFoundError, match=naming("'grip_msgs/Grip'", re.compile("'gripper_msgs/m"))):
-            by_type("grip_msgs/Grip")  # a type of that name in another package is none
+            by_type("grip_msgs/Grip")  # a type of that name in another package is not known
         text = "[dyn_service.messages]\nwrong_msgs = gripper_pack.gripper_msgs:__doc__\n"
         (info / "entry_points.txt").write_text(text)
         with pytest.raises(NotFoundError, match=naming("'wrong_msgs'", "dyn_service.messages")):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from dyn_service.model.inertia import NOTHING, BodyInertia, combine, principal_moments, skew
+from dyn_service.model.inertia import ZERO_INERTIA, BodyInertia, combine, principal_moments, skew
 
 ROUNDING = 1e-13
 """Of sums of some hundred products of numbers near one."""
@@ -31,7 +31,7 @@ def same(x: BodyInertia, y: BodyInertia) -> None:
 
 
 def test_one_particle_by_hand() -> None:
-    body = BodyInertia.of_centre(2.0, np.array([1.0, 2.0, 3.0]), np.zeros((3, 3)))
+    body = BodyInertia.from_com(2.0, np.array([1.0, 2.0, 3.0]), np.zeros((3, 3)))
     assert (body.mass, body.moment.tolist(), body.com.tolist()) == (2.0, [2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
     np.testing.assert_array_equal(body.about_origin, [[26, -4, -6], [-4, 20, -12], [-6, -12, 10]])
     np.testing.assert_array_equal(body.about_com, np.zeros((3, 3)))
@@ -43,8 +43,8 @@ def test_a_body_seen_from_another_frame(seed: int) -> None:
     body = of_particles(masses, places)
     R = Rotation.random(random_state=seed).as_matrix()
     p = np.random.default_rng(seed).normal(size=3)
-    same(body.placed(R, p), of_particles(masses, places @ R.T + p))
-    same(body.placed(R, p).placed(R.T, -R.T @ p), body)
+    same(body.transformed(R, p), of_particles(masses, places @ R.T + p))
+    same(body.transformed(R, p).transformed(R.T, -R.T @ p), body)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -54,7 +54,7 @@ def test_about_the_centre_of_mass(seed: int) -> None:
     np.testing.assert_allclose(body.com, centre, rtol=ROUNDING)
     central = of_particles(masses, places - centre).about_origin
     np.testing.assert_allclose(body.about_com, central, rtol=0, atol=ROUNDING * 100)
-    same(BodyInertia.of_centre(body.mass, centre, central), body)
+    same(BodyInertia.from_com(body.mass, centre, central), body)
 
 
 def test_bodies_add_and_subtract() -> None:
@@ -68,10 +68,10 @@ def test_bodies_add_and_subtract() -> None:
 
 
 def test_nothing_has_no_mass_and_stands_at_the_origin() -> None:
-    same(combine([]), NOTHING)
-    assert (NOTHING.mass, NOTHING.com.tolist(), NOTHING.moment.tolist()) == (0.0, [0.0] * 3, [0.0] * 3)
-    np.testing.assert_array_equal(NOTHING.about_com, np.zeros((3, 3)))
-    same(NOTHING.placed(np.eye(3), np.ones(3)), NOTHING)
+    same(combine([]), ZERO_INERTIA)
+    assert (ZERO_INERTIA.mass, ZERO_INERTIA.com.tolist(), ZERO_INERTIA.moment.tolist()) == (0.0, [0.0] * 3, [0.0] * 3)
+    np.testing.assert_array_equal(ZERO_INERTIA.about_com, np.zeros((3, 3)))
+    same(ZERO_INERTIA.transformed(np.eye(3), np.ones(3)), ZERO_INERTIA)
 
 
 def test_skew_is_the_cross_product() -> None:
@@ -90,7 +90,7 @@ def test_principal_moments_are_ascending_and_blind_to_the_axes() -> None:
 
 
 def test_bodies_without_mass_are_one_without_mass() -> None:
-    first, second = (BodyInertia.of_centre(0.0, np.array(com), np.eye(3)) for com in ([1.0, 0.0, 0.0], [0.0, 2.0, 0.0]))
+    first, second = (BodyInertia.from_com(0.0, np.array(com), np.eye(3)) for com in ([1.0, 0.0, 0.0], [0.0, 2.0, 0.0]))
     both = first + second
     assert (both.mass, both.com.tolist()) == (0.0, [0.0, 0.0, 0.0])
     np.testing.assert_array_equal(both.about_com, 2.0 * np.eye(3))

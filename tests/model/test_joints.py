@@ -237,7 +237,7 @@ def test_joints_on_the_wire() -> None:
     assert again.to_wire() == wire
     assert again.velocity_names == at.velocity_names
     press = Configuration.from_wire([{"name": "j", "type": "screw", "axis": [1, 0, 0], "pitch": 0.3}])
-    assert press.joints[0].figures == {"axis": (1.0, 0.0, 0.0), "pitch": 0.3}
+    assert press.joints[0].parameters == {"axis": (1.0, 0.0, 0.0), "pitch": 0.3}
     with pytest.raises(KeyError, match="worm"):
         Configuration.from_wire([{"name": "j", "type": "worm"}])
 
@@ -374,7 +374,7 @@ def test_random_positions_stand_within_limits_that_are_ranges() -> None:
 def test_a_joint_is_mapped_with_every_unit_vector_that_it_is_made_of(kind: str) -> None:
     """Numbers of another arithmetic become doubles so: what is left out would stay behind in that arithmetic."""
     joint = made(kind)
-    if joint.takes_turns:
+    if joint.accepts_rotation:
         joint = joint.along_z(np.array([0.6, 0.8]))
     mapped = joint.mapped(lambda unit: 2.0 * unit)
     units = [np.array([0.3]) if kind == "screw" and array.size == 1 else 2.0 * array for array in joint.numbers]

@@ -22,7 +22,7 @@ from dyn_service.model import composite
 from dyn_service.model.building import tree_of
 from dyn_service.model.composite import weld
 from dyn_service.model.description import Note
-from dyn_service.model.mimic import Bounds, followers, kept, unled
+from dyn_service.model.mimic import Bounds, narrowed_limits, resolved_mimics, without_mimics
 from dyn_service.parsing.urdf.reader import read, read_text
 from tests.conftest import URDF
 from tests.mimics import drawn, pair
@@ -59,7 +59,7 @@ def test_chains_end_at_who_leads() -> None:
         "c|revolute|",
         f"d|prismatic|{mimic('a')}",
     )
-    found = followers(read_text(text).joints)
+    found = resolved_mimics(read_text(text).joints)
     assert {name: (m.joint, m.multiplier, m.offset) for name, m in found.items()} == {
         "a": ("c", -6.0, 1.0),
         "b": ("c", -3.0, 0.25),
@@ -67,7 +67,7 @@ def test_chains_end_at_who_leads() -> None:
     }
     robot = Robot.from_urdf(text)
     assert (robot.joint_names, robot.nq, robot.nv, robot.tree.nr) == (("c",), 1, 1, 4)
-    assert robot.tree.spread[:, 0].tolist() == [-6.0, -3.0, 1.0, -6.0]
+    assert robot.tree.coupling_matrix[:, 0].tolist() == [-6.0, -3.0, 1.0, -6.0]
     assert robot.tree.moving_joints == ("a", "b", "c", "d")
     assert robot.sizes.nm == robot.sizes.nr == 4
 
@@ -80,11 +80,11 @@ def test_who_leads_may_stand_behind_and_above() -> None:
     <joint name="z" type="revolute"><parent link="c"/><child link="d"/></joint></robot>"""
     tree = tree_of(read_text(text))
     assert tree.movable_joints == ("y", "z")
-    assert tree.leader == (0, 3, 2, 3)
+    assert tree.mimicked_body == (0, 3, 2, 3)
     assert [(part.start, part.stop) for part in tree.in_v] == [(0, 0), (1, 2), (0, 1), (1, 2)]
     assert [(part.start, part.stop) for part in tree.in_rates] == [(0, 0), (0, 1), (1, 2), (2, 3)]
-    assert tree.together == ((2,), (3, 1))
-    assert tree.entries_outward == (1, 0)  # x, the first of its bodies, carries y
+    assert tree.driven_bodies == ((2,), (3, 1))
+    assert tree.parent_first_entries == (1, 0)  # x, the first of its bodies, carries y
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,8 @@ def test_kept_names_those_that_narrow() -> None:
     ).joints
     assert b.mimic
     assert c.mimic
-    found = kept(a, [(b, b.mimic), (c, c.mimic)])
-    assert (found.own, found.bounds.lower, found.narrowed_by, found.apart) == (LEADER, 0.0, ("c",), ())
+    found = narrowed_limits(a, [(b, b.mimic), (c, c.mimic)])
+    assert (found.own, found.bounds.lower, found.narrowed_by, found.disjoint) == (LEADER, 0.0, ("c",), ())
 
 
 def test_who_asks_is_told_whom_each_joint_follows() -> None:
@@ -306,16 +306,16 @@ def test_one_rule_for_all_weldings_and_first_bodies() -> None:
         tied = pair(drawn(read_text(random_urdf(seed, movable=8, types=MANY_TYPES)), seed, share=0.7))
         full = tied.led.tree
         moving = weld(full).tree
-        assert np.array_equal(full.spread, moving.spread)
-        assert np.allclose(full.spread, tied.S)
-        assert moving.unled.nv == tied.free.nv
-        assert moving.unled.unled is moving.unled
+        assert np.array_equal(full.coupling_matrix, moving.coupling_matrix)
+        assert np.allclose(full.coupling_matrix, tied.S)
+        assert moving.without_mimics.nv == tied.free.nv
+        assert moving.without_mimics.without_mimics is moving.without_mimics
         chosen = kernel_tree(full, "chosen")
         for bodies in range(1, len(chosen.tree) + 1):
             first = chosen.first(bodies).tree
-            assert (first.nr, len(first.leader)) == (sum(joint.nv for joint in first.inboard), bodies)
+            assert (first.nr, len(first.mimicked_body)) == (sum(joint.nv for joint in first.inboard), bodies)
             assert first.nv <= full.nv
-        assert np.array_equal(first.spread != 0.0, moving.spread != 0.0)
+        assert np.array_equal(first.coupling_matrix != 0.0, moving.coupling_matrix != 0.0)
 
 
 def test_the_matrix_in_plain_numbers() -> None:
@@ -354,19 +354,19 @@ def test_long_chains_are_resolved_once() -> None:
     joints = read_text(
         hand(*(f"j{i}|continuous|{mimic(f'j{i + 1}') if i < count else ''}" for i in range(count + 1)))
     ).joints
-    found = followers(joints)
+    found = resolved_mimics(joints)
     assert len(found) == count
     assert {mimic.joint for mimic in found.values()} == {f"j{count}"}
 
 
 def test_a_description_of_a_robot_that_nobody_leads_is_left_as_it_is() -> None:
     described = read(URDF / "ur5e.urdf")
-    assert unled(described).notes == described.notes
-    assert not tree_of(described).coupled
+    assert without_mimics(described).notes == described.notes
+    assert not tree_of(described).has_mimics
     tree = tree_of(described)
-    assert tree.unled is tree
+    assert tree.without_mimics is tree
     assert tree.reflected(tree.passive.damping) is tree.passive.damping
-    assert dataclasses.replace(tree).entries_outward == tuple(range(tree.nv))
+    assert dataclasses.replace(tree).parent_first_entries == tuple(range(tree.nv))
 
 
 def test_dyn_check_says_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

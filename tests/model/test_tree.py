@@ -16,7 +16,7 @@ from dyn_service.model.composite import weld, welding_notes
 from dyn_service.model.description import Mimic, Note
 from dyn_service.model.inertia import BodyInertia, combine, principal_moments
 from dyn_service.model.joints import JOINT_TYPES, Joint
-from dyn_service.model.passive import SHIFTING_WIDTH, TURNING_WIDTH, Passive
+from dyn_service.model.passive import PRISMATIC_WIDTH, REVOLUTE_WIDTH, Passive
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.urdf.reader import read_file, read_text
 from tests.conftest import URDF
@@ -80,8 +80,10 @@ def test_welding_keeps_every_link_its_place_and_its_inertia(seed: int) -> None:
         R_WB, p_WB = (np.eye(3), np.zeros(3)) if body < 0 else moving[body]
         np.testing.assert_allclose(R_WB @ welded.rotation[i], R_WL, atol=1e-13)
         np.testing.assert_allclose(p_WB + R_WB @ welded.origin[i], p_WL, atol=1e-13)
-    still = [full.inertia[i].placed(*at_zero[i]) for i, body in enumerate(welded.body) if body < 0]
-    after = combine([*still, *(body.placed(*pose) for body, pose in zip(welded.tree.inertia, moving, strict=True))])
+    still = [full.inertia[i].transformed(*at_zero[i]) for i, body in enumerate(welded.body) if body < 0]
+    after = combine(
+        [*still, *(body.transformed(*pose) for body, pose in zip(welded.tree.inertia, moving, strict=True))]
+    )
     before = composite.total_inertia(full)
     assert after.mass == pytest.approx(before.mass, rel=1e-14)
     np.testing.assert_allclose(after.com, before.com, atol=1e-13)
@@ -140,7 +142,7 @@ def test_inertia_beyond_the_range_of_doubles_is_refused(mass: float, com: float,
 
 
 def test_snapped_entries() -> None:
-    """Zeros and ones but for rounding become exact; whatever is further off, or a larger whole number, stays."""
+    """Numbers within rounding of 0 and 1 become exact; all others, and larger integers, are unchanged."""
     near, far = 0.9 * SNAP, 1.1 * SNAP
     exact = snapped(np.array([near, -near, 1.0 + near, 1.0 - near, -1.0 + near, -1.0 - near, -0.0]))
     assert exact.tolist() == [0.0, 0.0, 1.0, 1.0, -1.0, -1.0, 0.0]
@@ -171,7 +173,7 @@ def test_rotated_inertia() -> None:
 def test_two_point_masses() -> None:
     whole = combine(
         [
-            BodyInertia.of_centre(1.0, np.array([2.0, 0, 0]), np.zeros((3, 3))),
+            BodyInertia.from_com(1.0, np.array([2.0, 0, 0]), np.zeros((3, 3))),
             BodyInertia(3.0, np.zeros(3), np.zeros((3, 3))),
         ]
     )
@@ -349,7 +351,7 @@ def test_damping_and_friction_stand_with_the_entries_of_v() -> None:
     expected = [by_joint[name] for name in tree.configuration.velocity_joints]
     own = tree.passive
     assert list(zip(own.damping.tolist(), own.friction.tolist(), strict=True)) == expected
-    assert own.width.tolist() == [SHIFTING_WIDTH, TURNING_WIDTH, SHIFTING_WIDTH, SHIFTING_WIDTH, TURNING_WIDTH]
+    assert own.width.tolist() == [PRISMATIC_WIDTH, REVOLUTE_WIDTH, PRISMATIC_WIDTH, PRISMATIC_WIDTH, REVOLUTE_WIDTH]
     assert {array.dtype for array in own.arrays} == {np.dtype(np.float64)}
     assert own.acts == {"damping", "friction"}
 

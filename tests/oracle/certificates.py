@@ -108,7 +108,7 @@ def record_of(case: Case) -> Record:
     row = QUERIES[name]
     signature = robot.signature(row, method, Variant(*variant))
     found: Record = {**case._asdict(), "part": list(case.part), "version": _version(case)}
-    singular = method in row.inverts and not case.part.overlay and robot.massless_joint is not None
+    singular = method in row.inverts_mass_matrix and not case.part.overlay and robot.massless_joint is not None
     if signature.empty or singular or robot._is_refused(row, method):
         return {**found, "outcome": "none"}
     begun = time.process_time()
@@ -247,7 +247,7 @@ def _name(case: Case) -> str:
 
 def reason(case: Case, record: Record, worst: Record) -> str:
     """Why a kernel is warning: it has no answers, or which side is further from fifty digits than the bound allows."""
-    if record["massless"] and case.part.method in QUERIES[case.part.row].inverts:
+    if record["massless"] and case.part.method in QUERIES[case.part.row].inverts_mass_matrix:
         joint = record["massless"]
         return f"M is singular (joint '{joint}' moves no inertia): refused but for overlays that give it some"
     if not record["states"]:

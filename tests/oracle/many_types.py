@@ -13,7 +13,7 @@ from dyn_service.model.tree import Tree
 
 
 def plane(axis: np.ndarray) -> np.ndarray:
-    """The rotation that takes z into the axis the short way: the axes of a planar joint."""
+    """The smallest rotation from z to the axis: the axes of a planar joint."""
     cross, cosine = np.cross([0.0, 0.0, 1.0], axis), axis[2]
     if cosine < -1 + 1e-12:
         return np.diag([1.0, -1.0, -1.0])
@@ -26,7 +26,7 @@ class ManyTypes:
 
     def __init__(self, tree: Tree) -> None:
         self.tree, self.model = tree, pin.Model()
-        frames: list[tuple[int, pin.SE3]] = []  # per body: Pinocchio's joint, and where the body stands in its frame
+        frames: list[tuple[int, pin.SE3]] = []  # per body: Pinocchio's joint, and the body's pose in its frame
         for i, joint in enumerate(tree.inboard):
             carrier, at = (0, pin.SE3.Identity()) if tree.parent[i] < 0 else frames[tree.parent[i]]
             at = at * pin.SE3(tree.rotation[i], tree.origin[i])
@@ -61,7 +61,7 @@ class ManyTypes:
         return upper + np.triu(upper, 1).T
 
     def momentum_rate(self, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> np.ndarray:
-        """d/dt (M v) = M a + (C + C^T) v, but for what v turns the axes of v itself with."""
+        """d/dt (M v) = M a + (C + C^T) v, except for the rotation of the axes of v by v itself."""
         C = pin.computeCoriolisMatrix(self.model, self.data, self.position(q), v).copy()
         return self.mass_matrix(q) @ a + (C + C.T) @ v
 

@@ -1,4 +1,4 @@
-"""A model as MuJoCo itself compiles it, beside our reading of the same file.
+"""A model as MuJoCo compiles it, compared with our import of the same file.
 
 Put to rest in MuJoCo is what our receipt says does not act: contacts, limits, equalities, tendons, springs of balls,
 forces of media, compensated gravity, and friction, which is Coulomb's there and smooth here.
@@ -31,7 +31,7 @@ def frictionless(description: Description) -> Robot:
 
 
 def at_rest(model: mujoco.MjModel) -> list[str]:
-    """Puts to rest what does not act here, and says what of it there was."""
+    """Disables what this package does not model, and returns its names."""
     was = []
     for flag in OFF:
         model.opt.disableflags |= int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{flag}"))

@@ -72,7 +72,7 @@ def _plant(path: Path) -> tuple[Any, dict[str, int], dict[str, int]]:
     ]
     velocities: dict[str, int] = {}
     positions: dict[str, int] = {}
-    # It counts a joint to its child's model, which may stand in the model that the joint is of.
+    # It assigns a joint to its child's model, which may be nested in the model of the joint.
     for missing in range(max(map(len, whole))):
         for joint, (*models, own) in zip(joints, whole, strict=True):
             name = "::".join([*models[: max(len(models) - missing, 0)], own])

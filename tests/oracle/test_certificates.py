@@ -53,7 +53,7 @@ def test_the_judge_finds_who_is_wrong() -> None:
 
 
 def test_records_are_read_again(tmp_path: Path) -> None:
-    """Those of other code are made anew."""
+    """Certificates made by other code are computed again."""
     case = Case(SHIPPED, "pendulum", "fixed", next(part for part in PARTS if part.row == "link_poses"))
     record = record_of(case)
     assert record["outcome"] == "made"

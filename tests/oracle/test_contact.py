@@ -124,7 +124,7 @@ STIFF, DAMPED = 10.0, 0.1
 
 
 def test_a_quadruped_stands_on_smooth_feet_as_in_mujoco() -> None:
-    """Without friction nothing is hidden in the feet: legs held by springs stand in one way, on forces of one kind.
+    """Without friction the forces at the feet are unique: legs held by springs have one equilibrium.
 
     MuJoCo's planes give way in their own manner: the robot stands 0.3 mm higher or lower, no more.
     """
@@ -168,7 +168,7 @@ def test_a_quadruped_stands_on_smooth_feet_as_in_mujoco() -> None:
 
 
 def places(model: mujoco.MjModel, robot: Robot) -> tuple[np.ndarray, np.ndarray]:
-    """Where our entries of q and v stand there."""
+    """The indices of our entries of q and v there."""
     joints = list(zip(robot.joint_names, robot.configuration.joints, strict=True))
     in_q = [model.jnt_qposadr[model.joint(name).id] + np.arange(joint.nq) for name, joint in joints]
     in_v = [model.jnt_dofadr[model.joint(name).id] + np.arange(joint.nv) for name, joint in joints]
@@ -182,7 +182,7 @@ CORNERS = [(x, y, -0.04) for x in (-0.1, 0.1) for y in (-0.1, 0.1)]
 
 
 def on_a_slope(angle: float, friction: float) -> tuple[np.ndarray, np.ndarray]:
-    """Velocities along the slope of a brick, and of a ball in its place, after half the steps and all, in MuJoCo."""
+    """Velocities along the slope of a brick and of a ball, after half of the steps and after all, in MuJoCo."""
     found = []
     for points, radius in ((CORNERS, 0.01), ([(0.0, 0.0, 0.0)], 0.05)):
         spec = mujoco.MjSpec.from_string(mjcf(Robot.from_urdf(BRICK, root="floating").bodies.tree))

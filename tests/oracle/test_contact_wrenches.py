@@ -42,7 +42,7 @@ HOPPER = (
     f"{joint('up', 'prismatic', 'cart', 'trunk', '0 0 1')}{joint('leg', 'prismatic', 'trunk', 'shank', '0 0 1')}"
     f"{joint('ankle', 'fixed', 'shank', 'foot', '', '0 0 -0.3')}</robot>"
 )
-"""A leg of slides on a cart that runs along x; its foot is a ball, and stands where up + leg = 0.45 m."""
+"""A leg of slides on a cart that runs along x; its foot is a ball, and touches the ground at up + leg = 0.45 m."""
 STANDS = 0.3 + ANKLE + RADIUS
 SENSOR = "robot: hopper\nforce_torque: {sole: {joint: ankle, rate_hz: 1000}}\n"
 TOUCHES = {"link": "foot", "point": [0.0, 0.0, -ANKLE], "radius": RADIUS, "friction": 0.4}

@@ -13,7 +13,7 @@ from dyn_service.api.spec import PassivePart
 from dyn_service.engine.robot import Robot
 from dyn_service.formulations.verification import residuals
 from dyn_service.model.conventions import from_mujoco, to_mujoco
-from dyn_service.model.mimic import unled
+from dyn_service.model.mimic import without_mimics
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.urdf.reader import read
 from tests.conftest import URDF
@@ -188,7 +188,9 @@ def assert_agrees_with_mujoco(robot: Robot, seed: int) -> None:
 @pytest.mark.parametrize("name", WALKING)
 def test_walking_robots_in_mujoco(name: str) -> None:
     """Their joints damped, sprung and driven through gears, the root's alone free."""
-    assert_agrees_with_mujoco(interpreted_robot(restless(unled(read(path_of(name))), 2, PARTS, root="floating")), 2)
+    assert_agrees_with_mujoco(
+        interpreted_robot(restless(without_mimics(read(path_of(name))), 2, PARTS, root="floating")), 2
+    )
 
 
 @pytest.mark.parametrize("seed", wide(range(0, 100, 5), one_in(20)))

@@ -149,7 +149,7 @@ class _OfTree(Model):
 
 
 LEADERS_FIRST = [name for name in OWN if name.split("_")[0] in ("baxter", "panda", "pr2", "tiago")]
-"""Pinocchio takes no follower that stands before its leader."""
+"""Pinocchio accepts no mimic joint before the joint that it mimics."""
 
 
 @pytest.mark.parametrize("name", wide(LEADERS_FIRST, LEADERS_FIRST[:2].__contains__))

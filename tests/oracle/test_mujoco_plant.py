@@ -1,4 +1,4 @@
-"""MuJoCo as a plant: step for step beside ours, under commands, with its own contacts, and what it refuses."""
+"""MuJoCo as a plant: compared with ours step by step, under commands, with its contacts, and its errors."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_planar_joint_is_two_slides_and_a_hinge(root: RootType) -> None:
 
 
 def tied() -> Robot:
-    """A hinge, and beside it one that turns the other way, half as fast again, and begins a little turned."""
+    """A hinge, and a mimic joint that turns the other way, 1.5 times as fast, with an offset."""
     body = (
         '<inertial><origin xyz="0.1 0 0"/><mass value="1"/>'
         '<inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'

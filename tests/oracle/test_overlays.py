@@ -38,7 +38,7 @@ REDUCED = (
 
 @cache
 def edited(count: int) -> tuple[list[str], Overlay]:
-    """A Panda whose masses, centres, inertias and dampings are drawn anew, as texts and as one overlay."""
+    """Pandas with random masses, centres of mass, inertias and dampings, as URDF texts and as one overlay."""
     rng = np.random.default_rng(0)
     mass = rng.uniform(0.3, 6.0, (len(LINKS), count))
     com = rng.uniform(-0.1, 0.1, (len(LINKS), count, 3))

@@ -1,7 +1,7 @@
 """What joints do by themselves against MuJoCo, which has damping, armature and springs of its own.
 
 Its friction is Coulomb's without a width, found by its solver; ours, smoothed, is held by identities (tests/theory).
-Numbers are drawn for every joint beside what the files say, so that none of the robots is idle.
+Random numbers are added to those of the files, so that every joint has passive efforts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.description import Description
-from dyn_service.model.mimic import unled
+from dyn_service.model.mimic import without_mimics
 from dyn_service.parsing.urdf.reader import read
 from tests.oracle.example_robots import EACH, FIRST, SUPPORTED, path_of
 from tests.oracle.test_many_types import PARTS, mjcf
@@ -29,7 +29,7 @@ STATES = 10
 
 def free(name: str) -> Description:
     """Each joint by itself; those that follow others are in test_mimic.py."""
-    return unled(read(path_of(name)))
+    return without_mimics(read(path_of(name)))
 
 
 def modelled(robot: Robot) -> mujoco.MjModel | None:

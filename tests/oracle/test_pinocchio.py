@@ -137,7 +137,7 @@ def test_refused_example_robot(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(0, TREES, 10))
 def test_wrench_at_fixed_joints(seed: int) -> None:
-    """A fixed joint carries what a revolute joint in its place carries while it stands still."""
+    """A fixed joint carries the load of a revolute joint at rest."""
     xml = random_urdf(seed)
     robot, turning = interpreting(xml), Oracle(with_fixed_joints_turning(xml))
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Poses, velocities, Jacobians, biases and operational-space inertias of points on links, beside Pinocchio and MuJoCo.
+"""Poses, velocities, Jacobians, biases and operational-space inertias of points, against Pinocchio and MuJoCo.
 
 Pinocchio has no operational-space inertia for open chains; what ours is held against is J M^-1 J^T of its own J and M.
 """
@@ -88,7 +88,7 @@ class Points:
         pin.forwardKinematics(model, data, q, self.v[k], np.zeros(model.nv))
         pin.computeJointJacobians(model, data, q)
         pin.updateFramePlacements(model, data)
-        # What an acceleration is: of the point itself where the axes stand still beside it, else a spatial one.
+        # The acceleration: of the point itself if the axes are fixed in the world, otherwise a spatial one.
         rate = pin.getFrameClassicalAcceleration if frame == "world_aligned" else pin.getFrameAcceleration
         J = pin.getFrameJacobian(model, data, at, seen)
         upper = np.triu(pin.crba(model, data, q))
@@ -155,7 +155,7 @@ def test_operational_space(name: str, root: RootType, frame: Any) -> None:
             assert close(found.mobility, Omega, allowed)
             kinds = np.repeat([np.trace(Omega[:3, :3]), np.trace(Omega[3:, 3:])], 3)[chosen]
             scaled = part / np.sqrt(np.outer(kinds, kinds) + 1e-300)
-            least = np.linalg.eigvalsh(scaled)[0]  # beside the mobility to turn, or to shift
+            least = np.linalg.eigvalsh(scaled)[0]  # relative to the mobility of rotation or translation
             if least < 1e-15:
                 assert np.isnan(found.inertia).all()
             elif least > 1e-8:

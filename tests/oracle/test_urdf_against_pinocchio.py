@@ -1,4 +1,4 @@
-"""Every real robot stands where Pinocchio puts it, and its bodies have the same inertia."""
+"""Every real robot has the poses and inertias that Pinocchio computes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def poses(robot: Description) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def spatial(inertial: Inertial, rotation: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """(6, 6) inertia of a link that stands at R_WL, p_WL, seen from the world; Pinocchio's order: force, then torque.
+    """(6, 6) inertia of a link at R_WL, p_WL, in world axes; Pinocchio's order: force, then torque.
 
     By hand, since Pinocchio's own class refuses inertias that no body can have, and some robots have them.
     """

@@ -1,4 +1,4 @@
-"""Shapes in converted files stand where MuJoCo and Pinocchio place those of the source, at random configurations."""
+"""Shapes in converted files have the poses that MuJoCo and Pinocchio give those of the source, in random states."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_pinocchio_places_them_as_in_the_source(name: str, through: str, role: o
 
 
 def _angle(joint: pinocchio.JointModel, name: str) -> np.ndarray:
-    """The same for joints of the same name, but for what conversion adds to it."""
+    """The same for joints of the same name, except for additions by the conversion."""
     angle = np.sin(float(sum(name.removesuffix("_joint").encode())))
     return np.array([np.cos(angle), np.sin(angle)] if joint.nq == 2 else [angle] * joint.nq)
 

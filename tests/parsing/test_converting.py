@@ -35,7 +35,7 @@ REAL = (
 OWN = [path.stem for path in ROBOTS]
 HELD = '<link name="world"/><joint name="j" type="fixed"><parent link="world"/><child link="a"/></joint>'
 TO_THE_BIT = {"cart_pendulum", "double_pendulum", "panda", "pendulum", "scara", "upper_body", "ur5e"}
-"""Of our own robots those whose frames stand in quarter turns, which no way to write them rounds."""
+"""Our robots whose frames are rotated by quarter turns, which no format rounds."""
 
 
 def described(name: str) -> Description:

@@ -13,7 +13,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError, UrdfError
 from dyn_service.model.building import tree_of
 from dyn_service.model.description import Note
-from dyn_service.model.passive import MIN_WIDTH, SHIFTING_WIDTH, TURNING_WIDTH
+from dyn_service.model.passive import MIN_WIDTH, PRISMATIC_WIDTH, REVOLUTE_WIDTH
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.joint_files import robot_of, with_joint_file
 from dyn_service.parsing.urdf.reader import read_text
@@ -51,11 +51,11 @@ def test_numbers_stand_where_they_belong(tmp_path: Path) -> None:
     at = {name: tree.configuration.velocity_joints.index(name) for name in ("hinge", "rail", "ball")}
     h, r, b = at["hinge"], at["rail"], slice(at["ball"], at["ball"] + 3)
     own = tree.passive
-    assert [array[h] for array in own.arrays] == [0.5, 0.25, TURNING_WIDTH, 0, 0, 0]
+    assert [array[h] for array in own.arrays] == [0.5, 0.25, REVOLUTE_WIDTH, 0, 0, 0]
     assert [array[r] for array in own.arrays] == [3, 4, 0.5, 6, 7, -8]
     assert own.damping[b].tolist() == [9, 9, 9]
     assert np.allclose(own.armature[b], 0.2, rtol=1e-15)
-    assert SHIFTING_WIDTH < TURNING_WIDTH
+    assert PRISMATIC_WIDTH < REVOLUTE_WIDTH
 
 
 def test_a_rotor_takes_the_reduction_of_the_robots_file(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ URDF = f"""<robot name="gripper"><link name="palm"/>
 </robot>"""
 
 BODY = '<inertial pos="{com}" mass="{mass}" diaginertia="0.02 0.03 0.04"/>'
-# y - 0.65 = -0.7 - 3 (x - 0.1), of joints that stand at 0.1 m and 0.65 rad where the file draws them.
+# y - 0.65 = -0.7 - 3 (x - 0.1), of joints at 0.1 m and 0.65 rad in the reference pose of the file.
 MJCF = f"""<mujoco model="gripper"><compiler angle="radian"/><worldbody><body name="palm">
   <body name="finger" pos="0.1 0 0.3"><joint name="drive" type="slide" axis="0 0 1" ref="0.1" range="-1 1"
     actuatorfrcrange="-30 30"/>{BODY.format(com="0.1 0.2 0.3", mass=1.5)}</body>

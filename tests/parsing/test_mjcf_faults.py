@@ -1,4 +1,4 @@
-"""MJCF that is refused: each fault with its file, line and element; and what is told of what does not act."""
+"""MJCF that is refused: each fault with its file, line and element; and the notes on elements without effect."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_limits_hold_for_all_files_together(tmp_path: Path) -> None:
 
 
 def test_chains_of_hundreds_of_bodies() -> None:
-    """They stand in each other, deeper than elements of URDF ever do; deeper than that is refused."""
+    """They are nested more deeply than elements of URDF; deeper nesting is refused."""
 
     def chain(n: int) -> str:
         return made("".join(f'<body><joint axis="0 {k % 2} 1"/>{BALL}' for k in range(n)) + "</body>" * n)

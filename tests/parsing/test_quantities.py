@@ -161,7 +161,7 @@ def test_lengths_of_names_and_numbers() -> None:
 
 
 def test_a_quarter_turn_by_a_quaternion_is_exact() -> None:
-    """Its rounded sine and cosine stand for a zero and a one, which make kernels shorter."""
+    """Its rounded sine and cosine are replaced by 0 and 1, which make kernels shorter."""
     root = np.sqrt(0.5)
     for scale in (1.0, -1.0, 3.0):
         R = quantities.rotation_of_quaternion(scale * np.array([0.0, 0.0, root, root]), HERE, [])

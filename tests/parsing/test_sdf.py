@@ -78,7 +78,7 @@ def said(values: object) -> str:
 
 
 def in_model(pose: tuple[float, ...]) -> str:
-    """Where a frame of the upper link stands in the model's."""
+    """The pose of a frame of the upper link in the model."""
     from dyn_service.parsing.pose import rpy_of
 
     R = R_UPPER @ turned(pose[3:])  # type: ignore[arg-type]
@@ -184,7 +184,7 @@ def test_ways(name: str) -> None:
 
 
 def test_a_joint_beside_its_child() -> None:
-    """It turns about a line that does not meet the link's origin: a link without mass stands between."""
+    """Its axis does not meet the link's origin: a link without mass is added."""
     text = model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow(pose=at("0.3 -0.2 0.1 0 0 0")))
     place = np.array([-0.1, 0.3, 0.2]) + R_LOWER @ [0.3, -0.2, 0.1]
     urdf = (
@@ -230,7 +230,7 @@ def test_types(kind: str, urdf: str) -> None:
 
 
 def test_a_fixed_joint_is_one_wherever_it_stands() -> None:
-    """Nothing turns about its place or along its axis, so nothing stands between."""
+    """Nothing depends on its position, so no link is added."""
     description = read_text(model(*PLAIN, LOWER.format(""), elbow("fixed", pose=at("0.3 -0.2 0.1 0 0 0"))))
     assert [link.name for link in description.links] == ["base", "upper", "lower"]
     assert [joint.type for joint in description.joints] == ["revolute", "fixed"]
@@ -466,7 +466,7 @@ ELSEWHERE = """<sdf version="1.6"><model name="m">
 def test_a_child_before_its_parent_by_a_joint_that_stands_elsewhere(kind: str, height: float) -> None:
     """The first link is the one that importers put between, which no file names."""
     description = read_text(ELSEWHERE.format(kind=kind, height=height))
-    assert [link.name for link in description.links if not link.between] == ["a", "c"]
+    assert [link.name for link in description.links if not link.added] == ["a", "c"]
     robot = interpreted_robot(Robot(description))
     q = robot.configuration.neutral
     poses = robot.link_poses(q)

@@ -1,4 +1,4 @@
-"""SDFormat that is refused, each fault with its file, line and element; and what is told of what does not act."""
+"""SDFormat that is refused: each fault with its file, line and element; and the notes on elements without effect."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_faults(text: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixt
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
-    # The package keeps what it is at in its modules: the next file is none the worse for it.
+    # The xacro package keeps its state in its modules; the next file is not affected.
     path.write_text('<robot name="r"><link name="a"/></robot>')
     assert Robot.from_file(path).name == "r"
 

@@ -1,4 +1,4 @@
-"""The sweeps are the operators they stand for, (P1)-(P4): random trees, blocks of any width, several columns at once.
+"""Sweeps equal the operators, (P1)-(P4), on random trees, with blocks of any width and several columns.
 
 Numbers, not symbols: the sweeps work on CasADi matrices, and DM is one of them.
 """

@@ -1,6 +1,6 @@
 """Robots as people make them: every query is as exact as its equations on the tree as given, on each joint's own scale.
 
-The long run over thousands of them is `python -m qa.nasty`; its last result stands in docs/nasty.md.
+The long run over thousands of them is `python -m qa.nasty`; its last result is in docs/nasty.md.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ BALANCED = {
     "constraint_forces": 1e-6,
     "hamiltonian": 1e-6,
     "operational_space": 1e-6,
-    "point_motion": 1e-9,  # about the world's origin: of a joint beside it little is left
+    "point_motion": 1e-9,  # about the world's origin: for a joint close to it, the difference is small
     "point_motion_derivatives": 1e-9,
     "centroidal_derivatives": 1e-9,
     "energy_derivatives": 1e-6,  # of balanced weight
-    "body_recursion": 1e-6,  # efforts beside balanced weight
+    "body_recursion": 1e-6,  # efforts that are small compared with balanced weight
     "newton_euler_blocks": 1e-5,  # omega x I omega about the axis of a thin body
     "system_momentum_rate": 1e-5,  # eta-dot x P is nearly all of the sum where a body is far and small
 }

@@ -21,7 +21,7 @@ from tests.trees import motions
 @pytest.mark.parametrize("seed", range(30))
 def test_frames_slide_no_further_than_bodies_reach(seed: int) -> None:
     links = Robot.from_urdf(nasty_urdf(seed, most=40)).tree
-    given, chosen = frames.welded(links).tree, frames.simplest(links)
+    given, chosen = frames.welded(links).tree, frames.cheapest_frames(links)
     reach = []
     for i, body in enumerate(given.inertia):
         gyration = np.sqrt(abs(np.trace(body.about_com)) / body.mass) + 1e-7 * np.linalg.norm(body.com)  # its rounding
@@ -42,14 +42,14 @@ def test_frames_and_lumps_change_no_number(seed: int) -> None:
     q = np.random.default_rng(seed).uniform(-3, 3, links.nv)
     M = double(exact.at(q).mass_matrix)
     d = np.sqrt(np.diag(M))
-    chosen = frames.simplest(links).tree
+    chosen = frames.cheapest_frames(links).tree
     # The angle of the turn as a double, and sums of some ten bodies: thin ones turned out of their axes are the worst.
     assert np.abs((composite.mass_matrix(chosen, q) - M) / np.outer(d, d)).max() < 1e-9
 
 
 def test_a_frame_stands_level_where_the_common_normal_is_far() -> None:
     """The axes pass each other 5,000 km away; the frame stays level with its parent."""
-    chosen = frames.simplest(Robot.from_urdf(pair_urdf(2e-7)).tree).tree
+    chosen = frames.cheapest_frames(Robot.from_urdf(pair_urdf(2e-7)).tree).tree
     assert np.abs(chosen.origin[2]).max() < 1.2
     assert chosen.origin[2][2] == pytest.approx(0.0, abs=1e-6)
 
@@ -58,11 +58,11 @@ def test_a_frame_stands_level_where_the_common_normal_is_far() -> None:
 def test_a_frame_on_a_parallel_axis_stands_level_with_its_parent(height: float) -> None:
     """Parallel axes pass each other everywhere alike: of their offset only what lies across them is left."""
     raised = pair_urdf(0.0).replace('xyz="0.5 1 0"', f'xyz="0.5 1 {height}"')
-    chosen = frames.simplest(Robot.from_urdf(raised).tree).tree
+    chosen = frames.cheapest_frames(Robot.from_urdf(raised).tree).tree
     assert chosen.origin[2][2] == 0.0
     assert np.linalg.norm(chosen.origin[2]) == pytest.approx(np.hypot(0.5, 1.0), rel=1e-15)
     far = pair_urdf(0.0).replace('xyz="0.5 1 0"', 'xyz="0.5 1 90"')
-    chosen = frames.simplest(Robot.from_urdf(far).tree).tree
+    chosen = frames.cheapest_frames(Robot.from_urdf(far).tree).tree
     assert chosen.origin[2][2] == 90.0, "no further than its body reaches"
 
 
@@ -70,7 +70,7 @@ def test_a_frame_on_a_parallel_axis_stands_level_with_its_parent(height: float) 
 def test_x_points_at_the_child_where_axes_are_parallel_or_nearly(tilt: float) -> None:
     """To where the child's frame stands after its slide, so that its place has one component across, not two."""
     raised = pair_urdf(tilt).replace('xyz="0.5 1 0"', 'xyz="0.5 1 0.25"')
-    chosen = frames.simplest(Robot.from_urdf(raised).tree).tree
+    chosen = frames.cheapest_frames(Robot.from_urdf(raised).tree).tree
     x, y, _ = chosen.origin[2]
     assert (x, y) == (pytest.approx(np.hypot(0.5, 1.0), rel=1e-8), 0.0)
 
@@ -78,7 +78,7 @@ def test_x_points_at_the_child_where_axes_are_parallel_or_nearly(tilt: float) ->
 @pytest.mark.parametrize("name", ["ur5e", "panda", "scara", "upper_body", "ten_body_tree"])
 def test_zeros_are_zeros(name: str) -> None:
     """What the choice of frames cancels is nothing, and not the decimals' rounding: it folds away in the kernels."""
-    chosen = frames.simplest(Robot.from_urdf(URDF / f"{name}.urdf").tree).tree
+    chosen = frames.cheapest_frames(Robot.from_urdf(URDF / f"{name}.urdf").tree).tree
     arrays = [*chosen.rotation, *chosen.origin]
     arrays += [array for body in chosen.inertia for array in (body.moment, body.about_origin)]
     entries = np.abs(np.concatenate([array.ravel() for array in arrays]))
@@ -90,7 +90,7 @@ def test_zeros_are_zeros(name: str) -> None:
 def test_a_small_tilt_keeps_its_digits() -> None:
     """In doubles sin(t) of a product of rotations is good to 1e-16; here to 1e-16 of itself."""
     for tilt in (1e-12, 3e-9, 2e-7):
-        chosen = frames.simplest(Robot.from_urdf(pair_urdf(tilt)).tree).tree
+        chosen = frames.cheapest_frames(Robot.from_urdf(pair_urdf(tilt)).tree).tree
         found = np.hypot(*chosen.rotation[2][:2, 2])
         assert found == pytest.approx(np.sin(tilt), rel=1e-15)
 
@@ -118,7 +118,7 @@ def test_the_nearest_rotation_is_one_to_all_digits(seed: int, rounding: float) -
 def test_small_angles_keep_their_digits() -> None:
     """q enters as it is given: a frame that is turned about its axis does not add its angle to it."""
     robot = Robot.from_urdf(random_urdf(3, movable=6))
-    turning = [joint for joint in frames.simplest(robot.tree).tree.inboard if joint.takes_turns]
+    turning = [joint for joint in frames.cheapest_frames(robot.tree).tree.inboard if joint.accepts_rotation]
     assert sum(bool(np.all(joint.turn)) for joint in turning) > 2
     q, q_ref, v = np.full(6, 1e-9), np.full(6, 2e-9), np.zeros(6)
     tau = robot.computed_torque(q, v, q_ref, v, v, kp=1e9, kd=1.0)
@@ -130,7 +130,7 @@ def test_small_angles_keep_their_digits() -> None:
 def test_lumps_leave_nothing_negative_across() -> None:
     """What stays with a turning body has no negative moment: it could only cancel what its parent got."""
     for seed in range(20):
-        chosen = frames.simplest(Robot.from_urdf(nasty_urdf(seed, most=12)).tree).tree
+        chosen = frames.cheapest_frames(Robot.from_urdf(nasty_urdf(seed, most=12)).tree).tree
         for motion, body in zip(motions(chosen), chosen.inertia, strict=True):
             if body.mass and body.moment[2]:
                 continue  # too heavy for its parent: it keeps what it has

@@ -6,4 +6,4 @@ python -m pytest tests/ros2 -m "slow or not slow"
 import os
 
 DOMAIN = 10 + os.getpid() % 90
-"""A DDS domain of this process: below the ports that systems hand out by chance."""
+"""A DDS domain of this process: below the range of ephemeral ports."""

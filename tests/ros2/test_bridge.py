@@ -1,4 +1,4 @@
-"""The bridge beside nodes of ROS 2's own: every type, either way, latched and not, and its clock."""
+"""The bridge with nodes of ROS 2: every type in both directions, latched and volatile, and its clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _bridge(nodes: Nodes, domain: int, **parameters: Any) -> Ros2Bridge:
 
 
 def test_every_type_goes_out(nodes: Nodes, ros: Ros, domain: int) -> None:
-    """To who asks for reliable messages and to who does not, with the hash by which ROS 2 tells types apart."""
+    """Reliable and best-effort subscribers receive messages, with the type hash of ROS 2."""
     plant, there, sent = nodes.make("/arm/plant"), {}, {}
     reliable: dict[str, list[Any]] = {}
     best_effort: dict[str, list[Any]] = {}

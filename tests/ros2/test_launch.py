@@ -1,4 +1,4 @@
-"""A launch of ours beside a node of ROS 2's: it reads the robot, sends a goal, and sees the arm get there."""
+"""A launch with a node of ROS 2 that reads the robot, sends a goal, and sees the arm reach it."""
 
 from __future__ import annotations
 

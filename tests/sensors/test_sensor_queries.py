@@ -136,10 +136,10 @@ def test_places_broadcast_like_any_input(panda: Robot) -> None:
 
 
 def test_left_out_is_at_the_joint_by_every_way(panda: Robot) -> None:
-    """The short way, for which nothing else may be given, and the general one."""
+    """The fast path, without optional arguments, and the general path."""
     for row, given in ((QUERIES["force_torque"], {}), (QUERIES["imu"], {})):
         ask, state = getattr(panda, row.name), motion(panda)
-        ask(*state)  # from here on by the short way
+        ask(*state)  # later calls take the fast path
         nothing = ask(*state, xyz=np.zeros(3), rpy=np.zeros(3), gravity=(0.0, 0.0, -9.81), **given)
         for name in row.outputs:
             assert np.array_equal(getattr(ask(*state), name), getattr(nothing, name))

@@ -188,7 +188,7 @@ def test_a_step_is_lost_in_the_rounding_of_time(tries: Any, t: float, dt: float)
 
 
 def test_members_share_the_steps_of_the_fastest(tries: Any) -> None:
-    """The error is the largest of any member's: beside a fast one a slow one takes its steps."""
+    """The error is the largest of all members: a slow member takes the steps of a fast one."""
 
     def harmonic(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
         return -np.array([[1.0], [400.0]]) * q

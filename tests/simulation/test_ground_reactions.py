@@ -414,7 +414,7 @@ def test_nothing_needed_nothing_found(robot: Robot) -> None:
 
 
 def test_a_base_that_is_bolted_down(robot: Robot) -> None:
-    """Then all joints are driven: the least force is none, the least effort leans on what there is."""
+    """With all joints driven, the least force is zero, and the least effort uses the supports."""
     bolted = walker(root="fixed")
     q, still = np.full(bolted.nv, 0.3), np.zeros(bolted.nv)
     none = bolted.ground_reactions(q, still, still, feet())
@@ -430,8 +430,7 @@ def test_a_base_that_is_bolted_down(robot: Robot) -> None:
 
 
 def test_a_bolted_arm_leans_in_the_ways_in_which_its_joints_feel_a_push() -> None:
-    """Three parallel axes feel two of a point's three forces; where no base is free, the third is rounding beside these
-    alone."""
+    """Three parallel axes react to two of a point's three forces; with a fixed base, the third is rounding of these."""
     joint = """<joint name="j{k}" type="continuous"><parent link="l{k}"/><child link="l{n}"/><origin xyz="0.3 0.1 {k}"/>
       <axis xyz="0.1 1 0.2"/></joint><link name="l{n}">{body}</link>"""
     body = BODY.format(c=0.1, m=1.0, i=0.01)
@@ -529,7 +528,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "inputs",
         "contacts[1].point (3,)",
     ),
-    "a point that is none": (
+    "an invalid point": (
         {"contacts": Contact("trunk", (np.nan, 0.0, 0.0))},
         "INVALID_ARGUMENT",
         "contacts[0].point",

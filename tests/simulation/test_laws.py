@@ -20,7 +20,7 @@ from dyn_service import (
     UnimplementedError,
     Wrench,
 )
-from dyn_service.api.laws import Law
+from dyn_service.api.laws import SimulationLaw
 from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload
 from dyn_service.engine.rollouts import evaluated
 from dyn_service.kernels import budget
@@ -321,7 +321,7 @@ def test_a_large_robot(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         same(robot, law, q, v, steps=10)
     step = robot.signature(QUERIES["step"], "semi_implicit_euler")
-    assert budget.as_loops(kernel_tree(robot.tree, step.bodies), step) is not None
+    assert budget.rolled_if_large(kernel_tree(robot.tree, step.bodies), step) is not None
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_laws_are_immutable() -> None:
     assert type(copied) is PDLaw
     assert (copied.kp, copied.compensation) == (1.0, "none")
     with pytest.raises(TypeError, match="base class: use PDLaw"):
-        Law(q_ref=q)
+        SimulationLaw(q_ref=q)
 
 
 def test_every_term_is_evaluated_in_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The implicit midpoint rule: its solution to rounding, on every start; what does not converge is told."""
+"""The implicit midpoint rule: its solution to rounding from every start; divergence is reported."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_flow_with_large_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_contraction_may_be_luck() -> None:
-    """A change that is nothing beside the one before ends no step: the next one may be large again."""
+    """A change that is much smaller than the previous one does not end a step: the next may be large again."""
     rates = iter([0.0, 1.0, 1.0 + ROUNDING, 2.0, 2.0])
 
     def flow(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -215,7 +215,7 @@ def test_rounding_is_measured_entry_by_entry_beside_one() -> None:
 
 
 def test_members_of_a_batch_end_by_themselves(panda: Robot) -> None:
-    """A slow member beside fast ones: each moves as if it were alone, to the last bit."""
+    """A slow member among fast ones: each has the bits of a simulation alone."""
     rng = np.random.default_rng(3)
     q, v = rng.normal(size=(2, 2, 3, 9)) * np.array([0.0, 0.1, 3.0])[:, None]
     options: dict[str, Any] = {"dt": 3e-3, "steps": 40, "integrator": "implicit_midpoint"}
@@ -259,7 +259,7 @@ def test_momenta_become_velocities_by_the_method_asked_for(panda: Robot, method:
     np.testing.assert_array_equal(motion.v[0], v)
     found = {m: panda.velocity_from_momentum(motion.q, motion.p, method=m) for m in METHODS}
     np.testing.assert_array_equal(motion.v[1:], found[method][1:])
-    assert (found["articulated"] != found["mass_matrix"]).any(), "else the two cannot be told apart"
+    assert (found["articulated"] != found["mass_matrix"]).any(), "otherwise the two cannot be distinguished"
     other = panda.simulate(
         q, v, dt=1e-3, steps=200, integrator="implicit_midpoint", method=METHODS[method == "articulated"]
     )
@@ -290,7 +290,7 @@ def test_a_body_that_turns_slowly_keeps_its_momentum_in_the_world() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_midpoint_that_was_not_found_is_no_answer(seed: int) -> None:
-    """Steps far too long for the motion: an iteration that runs away is told, and not taken for rounding."""
+    """Steps far too long for the motion: a divergent iteration is reported, and not taken for rounding."""
     robot = Robot.from_urdf(URDF / "panda.urdf", mimic=False)
     q, v = robot.random_configuration(seed=seed), np.array([1.0] * 7 + [0.0] * 2)
     try:

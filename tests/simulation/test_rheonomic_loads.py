@@ -160,7 +160,7 @@ def test_free_joints_with_more_positions_than_velocities() -> None:
         free = [k for k in range(floating.nv) if k != 8]
         np.testing.assert_array_equal(motion.tau[:, free], 0.5)
         undriven = floating.forward_dynamics(motion.q, motion.v, motion.tau)
-        # Roundings under the condition of the mass matrix, in which a quill's moment stands beside the whole robot's.
+        # Rounding times the condition of the mass matrix: a quill's inertia against the whole robot's.
         np.testing.assert_allclose(undriven, motion.a, rtol=1e-8, atol=1e-8)
     coarse, fine = (np.abs(end - ends[2]).max() for end in ends[:2])
     assert coarse > 8 * fine > 0  # order 4 is 16

@@ -75,7 +75,7 @@ def run(springs: Springs, q0: Any, v0: Any, tau: Any = None, **options: Any) -> 
 
 @pytest.fixture(autouse=True)
 def no_warnings() -> Iterator[None]:
-    """Divergence is told in words, and by nothing else."""
+    """Divergence is reported by an error message only."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -175,7 +175,7 @@ def test_quaternions_stay_of_unit_length(integrator: str, method: str) -> None:
 @pytest.mark.parametrize("integrator", FIXED)
 @pytest.mark.parametrize("form", ["none", "samples", "function"])
 def test_divergence_is_told_by_step_and_joint_and_nothing_else(integrator: str, form: str) -> None:
-    """The slide is pushed away by a spring that is none; the hinge, uncoupled from it, stays where it is."""
+    """A spring with negative stiffness pushes the slide away; the hinge is not coupled to it and does not move."""
     # The midpoint of so stiff a spring would not be found: there the slide is pushed by an effort.
     k, push = ([0.0, 0.0], [0.0, 1e308]) if integrator == "implicit_midpoint" else ([0.0, -1e200], [0.0, 0.0])
     tau: Any = {"none": push, "samples": np.tile(push, (40, 1)), "function": lambda t, q, v: np.array(push)}[form]
@@ -229,7 +229,7 @@ def test_a_ball_that_diverges_is_told_too() -> None:
 
 
 def test_momenta_are_measured_by_those_of_the_heaviest_joint() -> None:
-    """From rest, where there are none to measure by: a step ends as soon as with masses that are alike."""
+    """From rest there are no momenta to compare with; a step converges as fast as with equal masses."""
     asked = []
     for light in (1.0, 1e-12):
         springs = Springs(k=[4.0, 4.0 * light], M=np.diag([1.0, light]))
@@ -242,7 +242,7 @@ def test_momenta_are_measured_by_those_of_the_heaviest_joint() -> None:
 def test_progress_ends_with_the_last_step_that_is_recorded(integrator: str) -> None:
     shares: list[float] = []
     run(Springs(), Q, V, steps=70, every=16, integrator=integrator, progress=shares.append, dt=1e-3)
-    if integrator == "adaptive":  # told of steps, and between two of them when there is much to do
+    if integrator == "adaptive":  # progress by steps, and within a long step
         assert shares == sorted(shares)
         assert {k / 64 for k in range(1, 65)} <= set(shares)
     else:

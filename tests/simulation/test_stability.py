@@ -1,4 +1,4 @@
-"""Steps too long for damping and friction are foretold: those, and only those, under which a speed grows."""
+"""Steps too long for damping and friction are predicted: exactly those with which a speed grows."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from dyn_service.api.queries import Wrench
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.simulation.integrators.adaptive import Stage, between
-from dyn_service.simulation.loads import Efforts, Loads, as_samples
+from dyn_service.simulation.loads import HeldEfforts, Loads, as_samples
 from dyn_service.simulation.task import Grid, Task, checked
 from tests.phrases import naming, unnamed
 from tests.trees import configuration
@@ -195,21 +195,21 @@ def test_refusals(path: str, changes: dict[str, Any], values: list[str]) -> None
 
 class TestEfforts:
     def test_samples_act_one_step_each_and_a_constant_in_all(self) -> None:
-        sampled, steady, single = (Efforts(TWO.names, tau, 6) for tau in (SAMPLES, SAMPLES[2], SAMPLES[2:3]))
+        sampled, steady, single = (HeldEfforts(TWO.names, tau, 6) for tau in (SAMPLES, SAMPLES[2], SAMPLES[2:3]))
         for k in range(6):
             np.testing.assert_array_equal(sampled.at(k, k + 1, 0.5 * k, Q, V), SAMPLES[k])
             np.testing.assert_array_equal(steady.at(k, k + 1, 0.5 * k, Q, V), SAMPLES[2])
             np.testing.assert_array_equal(single.at(k, k + 1, 0.5 * k, Q, V), SAMPLES[2])
-        np.testing.assert_array_equal(Efforts(TWO.names, None, 6).at(3, 4, 1.5, Q, V), [0.0, 0.0])
+        np.testing.assert_array_equal(HeldEfforts(TWO.names, None, 6).at(3, 4, 1.5, Q, V), [0.0, 0.0])
 
     def test_a_part_is_what_acts_there(self) -> None:
         """As an argument of its own, so what is constant stays as it was given, and nothing stays nothing."""
-        np.testing.assert_array_equal(Efforts(TWO.names, SAMPLES, 6).part(2, 3), SAMPLES[2:5])
+        np.testing.assert_array_equal(HeldEfforts(TWO.names, SAMPLES, 6).part(2, 3), SAMPLES[2:5])
         many = np.stack([SAMPLES, SAMPLES + 1.0])
-        np.testing.assert_array_equal(Efforts(TWO.names, many, 6).part(4, 2), many[:, 4:6])
-        np.testing.assert_array_equal(Efforts(TWO.names, SAMPLES[0], 6).part(2, 3), SAMPLES[0])
-        np.testing.assert_array_equal(Efforts(TWO.names, SAMPLES[:1], 6).part(2, 3), SAMPLES[:1])
-        assert Efforts(TWO.names, None, 6).part(0, 6) is None
+        np.testing.assert_array_equal(HeldEfforts(TWO.names, many, 6).part(4, 2), many[:, 4:6])
+        np.testing.assert_array_equal(HeldEfforts(TWO.names, SAMPLES[0], 6).part(2, 3), SAMPLES[0])
+        np.testing.assert_array_equal(HeldEfforts(TWO.names, SAMPLES[:1], 6).part(2, 3), SAMPLES[:1])
+        assert HeldEfforts(TWO.names, None, 6).part(0, 6) is None
 
     def test_a_function_is_asked_once_for_the_first_step(self) -> None:
         asked: list[float] = []
@@ -322,7 +322,7 @@ def moved(made: Task, k: int = 0, mass: float = 1.0) -> tuple[np.ndarray, np.nda
 
 
 class TestBetween:
-    """Adaptive steps from one time of the grid to the next; a polynomial's are exact but for roundings."""
+    """Adaptive steps from one time of the grid to the next; those of a polynomial are exact up to rounding."""
 
     def test_from_rest_at_zero(self) -> None:
         q, v = moved(task([0.0, 0.0], [0.0, 0.0], [2.0, 0.0]))
@@ -349,7 +349,7 @@ class TestBetween:
 
     @pytest.mark.parametrize(("push", "dt"), [(1.5e308, 1.0), (0.0, 100.0)])
     def test_functions_see_no_state_of_which_a_part_is_not_finite(self, push: float, dt: float) -> None:
-        """The slide leaves the numbers, in its speed first or in its place, while the hinge stands still."""
+        """The slide overflows, in velocity or in position first, while the hinge is at rest."""
 
         def tau(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
             assert np.isfinite(q).all()

@@ -1,4 +1,4 @@
-"""Log lines: text as it was, or one JSON object a line, whatever stands in them."""
+"""Log lines: unchanged text, or one JSON object per line for any content."""
 
 import io
 import json

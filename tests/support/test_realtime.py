@@ -32,7 +32,7 @@ PREPARE
 told, done, error = [], None, None
 begin, end = threading.Event(), threading.Event()
 other = threading.Thread(target=end.wait, daemon=True)
-other.start()  # stands for the transport's own threads
+other.start()  # represents the threads of the transport
 try:
     done = apply(msgspec.convert(json.loads(sys.argv[1]), Realtime), told.append, polls=True)
 except PermissionError as fault:

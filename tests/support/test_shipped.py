@@ -21,7 +21,7 @@ from tests.phrases import naming
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on the module path that stands for `site-packages`."""
+    """A folder on the module path, as a substitute for `site-packages`."""
     site = tmp_path / "site"
     site.mkdir()
     monkeypatch.syspath_prepend(site)
@@ -75,7 +75,7 @@ def test_where_packages_have_theirs(packages: Path, tmp_path: Path, monkeypatch:
     (packages / "shared" / "launch" / "__init__.py").touch()
     assert shipped.find_launch_file("a", "inside") == within
     (packages / "launch").mkdir()
-    made(packages / "launch" / "b.launch.yaml")  # what stands beside an installed package is another package's
+    made(packages / "launch" / "b.launch.yaml")  # files next to an installed package belong to another package
     with pytest.raises(InvalidArgumentError, match="package 'beside' ships no files"):
         shipped.launch_files("beside")
     made(packages / "shared" / "share" / "config" / "p.yaml")

@@ -1,4 +1,4 @@
-"""Faults of values that are held against structs: in our words, whatever the library says."""
+"""Errors of values that are validated against structs, with our messages instead of the library's."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class EditError(Exception):
 class Edit:
     """`old`, an expression in a function, becomes `new`.
 
-    module: one of MODULES. function: its name, dotted where it stands in a class; functions inside it count as part of
+    module: one of MODULES. function: its name, dotted if it is in a class; functions inside it count as part of
     it. old, new: code. times: how often `old` occurs there.
     """
 

@@ -1,4 +1,4 @@
-"""Every query of `dynamics/` in numbers, without compiling a kernel, beside Pinocchio's answer.
+"""Every query of `dynamics/` in numbers, without compiling a kernel, against Pinocchio's answer.
 
 One tree with skew axes, revolute, continuous, prismatic and fixed joints, branches and links without inertia, moving,
 under weight that no axis lies along, pushed by a wrench on every link.
@@ -29,7 +29,7 @@ GRAVITY = np.array([0.7, -1.3, -9.81])
 STEP_S = 0.01
 TURNED = np.array([0.4, -1.1, 2.3])
 PLACE = (np.array([0.3, -0.2, 0.11]), np.array(pin.rpy.rpyToMatrix(*TURNED)))
-"""Where sensors stand in the frames of their joints or links: xyz, and R of `TURNED`, roll, pitch and yaw."""
+"""Poses of sensors in the frames of their joints or links: xyz, and R of `TURNED`, roll, pitch and yaw."""
 
 Case = tuple[Callable[[], Any], Callable[[], np.ndarray]]
 """Ours and Pinocchio's."""

@@ -18,8 +18,8 @@ from dyn_service.kernels.certify import certified
 from dyn_service.kernels.direct import Arguments
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import Graph, trace
-from dyn_service.kernels.library import KernelLibrary, Made
-from dyn_service.kernels.selecting import Selected
+from dyn_service.kernels.library import KernelLibrary, LibraryKernel
+from dyn_service.kernels.row_selection import Selected
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.wrenches import WrenchConversion
 from dyn_service.model.description import RootType
@@ -59,12 +59,12 @@ class _Library(KernelLibrary):
     ) -> None:
         return None  # there is no machine code to go into
 
-    def _make(self, signature: Signature) -> Made:
+    def _make(self, signature: Signature) -> LibraryKernel:
         if self.certifying:
             kernel, certificate, _ = certified(self.links, signature, interpreted)
-            return Made(kernel, certificate, None)
+            return LibraryKernel(kernel, certificate, None)
         graph = trace(kernel_tree(self.links, signature.bodies), signature)
-        return Made(interpreted(graph), Certificate(signature.name, "chosen frames", 0.0, 0), None)
+        return LibraryKernel(interpreted(graph), Certificate(signature.name, "chosen frames", 0.0, 0), None)
 
 
 def interpreting(

@@ -1,4 +1,4 @@
-"""Joints with several ways to move, in numbers, beside Pinocchio's answer: what `in_numbers.py` is for those with one.
+"""Joints with several degrees of freedom, in numbers, against Pinocchio: like `in_numbers.py` for those with one.
 
 One tree whose root floats, with joints of every type, fixed ones and branches, under weight that no axis lies along.
 """

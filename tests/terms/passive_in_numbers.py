@@ -1,7 +1,7 @@
-"""Joints that do something by themselves, in numbers, beside Pinocchio's answer with what they do added by hand.
+"""Joints with passive properties, in numbers, against Pinocchio's answer plus passive efforts computed here.
 
 One tree with joints of every type, each damped, rubbing, driven through a gear, and sprung where it has one way to
-move; and another one, some of whose joints follow others, in chains too, beside Pinocchio's model of all of them.
+move; and another with mimic joints, also in chains, against Pinocchio's model of all its joints.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _cases(made: Mapping[str, Any], s: State) -> dict[str, Case]:
         ),
         "mass_matrix_steps": (lambda: made["operators"].mass_matrix_steps(tree, q)["mass_matrix"], lambda: s.M),
     }
-    if not tree.coupled and tree.free is None:
+    if not tree.has_mimics and tree.free is None:
         found["branch_inertias, det R = det M"] = (branches, lambda: np.array([np.linalg.slogdet(s.M)[1]]))
     for part in ("damping", "friction", "springs"):
         found[f"passive_forces, {part}"] = (lambda part=part: own()[part], lambda part=part: getattr(s, part))

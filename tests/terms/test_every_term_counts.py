@@ -33,7 +33,7 @@ LOCKED = passive_in_numbers.locked_cases
 Terms = dict[str, dict[str, tuple[str, str, str]]]
 """By module, by name: function, expression, what becomes of it."""
 
-ALONG = "of_joints(tree, lambda joint: joint.alone.subspace).T @ F"
+ALONG = "of_joints(tree, lambda joint: joint.without_mimic.subspace).T @ F"
 
 TERMS: Terms = {
     "dynamics.spatial": {
@@ -122,7 +122,7 @@ TERMS: Terms = {
         ),
         "force/torque: wrenches": ("force_torque", "wrenches", "None"),
         "force/torque: of the child on the parent": ("reaction", "-load", "load"),
-        "IMU: omega-dot x p": ("imu", "linear(A_i) + cross(angular(A_i), xyz)", "linear(A_i)"),
+        "IMU: omega-dot x p": ("imu", "linear(V_dot_i) + cross(angular(V_dot_i), xyz)", "linear(V_dot_i)"),
         "IMU: omega x (omega x p)": ("imu", "cross(omega, cross(omega, xyz))", "0 * omega"),
         "IMU: less gravity": ("imu", "world_acceleration(gravity)", "None"),
         "IMU: angular velocity in its axes": ("imu", "R.T @ angular(V_i)", "angular(V_i)"),
@@ -136,12 +136,12 @@ TERMS: Terms = {
             "D[i].congruence(C_i).turned(ex.eye(3)).moved(D[i].offset)",
         ),
         "NE (18c): load carried to ancestors": ("_blocks", "D[j].T @ F", "F"),
-        "NE (19a): C": ("forward_dynamics", "moving(tree, tau) - C", "moving(tree, tau)"),
+        "NE (19a): C": ("forward_dynamics", "zero_locked(tree, tau) - C", "zero_locked(tree, tau)"),
         "L^T D L: fill-in of the tree": ("factored", "L.get((i, j), 0) - share * L[k, j]", "L.get((i, j), 0)"),
         "L^T D L: back substitution": ("solve", "y[k] - L[k, i] * y[i]", "y[k]"),
     },
     "dynamics.articulated": {
-        "NE (19b): R_i": ("branches", "G[i].T @ U + A[i]", "0.99 * (G[i].T @ U + A[i])"),
+        "NE (19b): R_i": ("branches", "G[i].T @ U + rotor[i]", "0.99 * (G[i].T @ U + rotor[i])"),
         "NE (19b): beta yields": ("ArticulatedTransform.__matmul__", "moved - self.G @ (self.K.T @ moved)", "moved"),
         "NE (19b): beta^T yields": (
             "ArticulatedTransform.transposed_matmul",
@@ -177,16 +177,16 @@ TERMS: Terms = {
             "shifts",
         ),
         "J: of the bodies that carry the link": (
-            "_Place.carrying",
+            "_LinkPoint.carrying",
             "inward_recursion(tree, self.link, lambda _, on: on)",
             "self.link",
         ),
         "levers: of all bodies on the way": (
-            "_Place.levers",
+            "_LinkPoint.levers",
             "inward_recursion(tree, from_children(tree, on, self.steps, start=ways_on), lambda _, way: way)",
             "from_children(tree, on, self.steps, start=ways_on)",
         ),
-        "levers: to the point on the link": ("_Place.levers", "w * (R @ self.point)", "ex.zeros(3, 1)"),
+        "levers: to the point on the link": ("_LinkPoint.levers", "w * (R @ self.point)", "ex.zeros(3, 1)"),
         "world: at its origin": ("_world", "-(R.T @ at.origin(tree))", "at.point"),
         "bias: velocity products": (
             "_motion",
@@ -206,8 +206,8 @@ TERMS: Terms = {
         "Omega: beta, e - G K^T": ("_mobilities", "S @ K", "0 * (S @ K)"),
         "Omega: G R^-1 G^T": ("_mobilities", "K.T @ Z + branch.R_inverse[i]", "K.T @ Z"),
         "Omega: K^T Omega K": ("_mobilities", "K.T @ Z + branch.R_inverse[i]", "branch.R_inverse[i]"),
-        "Omega: D of the parent's": ("_mobilities", "_seen_through(D[i], inherited)", "inherited"),
-        "Omega: carried to the point": ("_seen_through", "S.moved(-D.offset)", "S"),
+        "Omega: D of the parent's": ("_mobilities", "_transformed(D[i], inherited)", "inherited"),
+        "Omega: carried to the point": ("_transformed", "S.moved(-D.offset)", "S"),
         "Lambda: of the directions that count": ("_inverse_in", "counts * Lambda", "Lambda"),
         "Lambda: the others left out": ("_inverse_in", "counts * Omega", "1 * Omega"),
     },
@@ -230,7 +230,7 @@ TERMS: Terms = {
             "self.b.T @ S[:3, :]",
         ),
         "lever arm of f": (
-            "_VelocityLoad.as_parent_feels",
+            "_VelocityLoad.in_parent",
             "R.T @ self.b @ R - skew(D.offset) @ skew(f)",
             "R.T @ self.b @ R",
         ),
@@ -446,11 +446,15 @@ TERMS_OF_SEVERAL_WAYS: Terms = {
         ),
     },
     "dynamics.constraint": {
-        "NE (20): (G^T G)^-1": ("constraint_forces", "_of_subspace(joint.alone.subspace)", "joint.alone.subspace"),
+        "NE (20): (G^T G)^-1": (
+            "constraint_forces",
+            "_of_subspace(joint.without_mimic.subspace)",
+            "joint.without_mimic.subspace",
+        ),
         "NE (20): less what is along G": (
             "constraint_forces",
-            "_of_subspace(joint.alone.subspace)",
-            "0 * _of_subspace(joint.alone.subspace)",
+            "_of_subspace(joint.without_mimic.subspace)",
+            "0 * _of_subspace(joint.without_mimic.subspace)",
         ),
         "(18a): the length of G^T F": ("_length", "ex.norm_2(x)", "ex.sumsqr(x)"),
     },
@@ -462,7 +466,7 @@ TERMS_OF_SEVERAL_WAYS: Terms = {
 
 PASSIVE_TERMS: Terms = {
     "dynamics.passive": {
-        "damping": ("damping", "_felt(tree, tree.passive.damping) * v", "ex.zeros(tree.nv, 1)"),
+        "damping": ("damping", "_reflected(tree, tree.passive.damping) * v", "ex.zeros(tree.nv, 1)"),
         "friction": ("friction", "constant(tree.passive.friction)", "ex.zeros(tree.nv, 1)"),
         "friction: its width": ("friction", "rates / dense(tree.passive.width)", "rates"),
         "springs: their rest": ("_from_rest", "joint.ratio * q[at] - rest[part]", "joint.ratio * q[at]"),
@@ -476,8 +480,8 @@ PASSIVE_TERMS: Terms = {
         "dissipated: damping": ("passive_forces", "damping(tree, v) + friction(tree, v)", "friction(tree, v)"),
         "dissipated: friction": ("passive_forces", "damping(tree, v) + friction(tree, v)", "damping(tree, v)"),
         "armature, by bodies": ("armatures", "tree.passive.armature[part]", "0 * tree.passive.armature[part]"),
-        "armature, by velocities": ("armature", "_felt(tree, tree.passive.armature)", "ex.zeros(tree.nv, 1)"),
-        "half A v^2": ("kinetic_energy", "dot(tree, v, armature(tree) * v) / 2", "dot(tree, v, armature(tree) * v)"),
+        "armature, by velocities": ("armature", "_reflected(tree, tree.passive.armature)", "ex.zeros(tree.nv, 1)"),
+        "half I_r v^2": ("kinetic_energy", "dot(tree, v, armature(tree) * v) / 2", "dot(tree, v, armature(tree) * v)"),
         "half k x^2": (
             "spring_energy",
             "dot(tree, stretched, constant(tree.passive.stiffness) * stretched, rates=True) / 2",
@@ -485,25 +489,25 @@ PASSIVE_TERMS: Terms = {
         ),
     },
     "dynamics.newton_euler": {
-        "tau: A a": (
+        "tau: I_r a": (
             "inverse_dynamics",
             "joint_vector(tree, G.T @ F) + passive.armature(tree) * a",
             "joint_vector(tree, G.T @ F)",
         ),
         "tau: p": ("inverse_dynamics", "passive.efforts(tree, q, v)", "0"),
     },
-    "dynamics.mass_matrix": {"M: A": ("_blocks", "G[i].T @ F + A[i]", "G[i].T @ F")},
+    "dynamics.mass_matrix": {"M: I_r": ("_blocks", "G[i].T @ F + rotor[i]", "G[i].T @ F")},
     "dynamics.articulated": {
-        "R_i: A_i": ("branches", "G[i].T @ U + A[i]", "G[i].T @ U"),
+        "R_i: I_r": ("branches", "G[i].T @ U + rotor[i]", "G[i].T @ U"),
         "tau - p": ("forward_dynamics", "tau - passive.efforts(tree, q, v)", "tau"),
-        "R_i: A_i, shown": (
+        "R_i: I_r, shown": (
             "branch_inertias",
-            "G[i].T @ (branch.J[i] @ G[i]) + A[i]",
+            "G[i].T @ (branch.J[i] @ G[i]) + rotor[i]",
             "G[i].T @ (branch.J[i] @ G[i])",
         ),
     },
     "dynamics.hamilton": {
-        "p: A v": (
+        "p: I_r v": (
             "momentum",
             "joint_vector(tree, G.T @ K) + passive.armature(tree) * v",
             "joint_vector(tree, G.T @ K)",
@@ -517,15 +521,15 @@ PASSIVE_TERMS: Terms = {
         ),
     },
     "dynamics.projected": {
-        "M: A": ("terms", "ex.diag(passive.armature(tree))", "ex.zeros(tree.nv, tree.nv)"),
+        "M: I_r": ("terms", "ex.diag(passive.armature(tree))", "ex.zeros(tree.nv, tree.nv)"),
         "P": ("terms", "-passive.efforts(tree, q, v)", "passive.efforts(tree, q, v)"),
     },
     "dynamics.body_frame": {
-        "tau: A a": ("recursion", "joint_vector(tree, tau) + passive.armature(tree) * a", "joint_vector(tree, tau)"),
+        "tau: I_r a": ("recursion", "joint_vector(tree, tau) + passive.armature(tree) * a", "joint_vector(tree, tau)"),
         "tau: p": ("recursion", "passive.efforts(tree, q, v)", "0"),
     },
     "dynamics.operators": {
-        "step 3: A": ("mass_matrix_steps", "ex.diag(passive.armature(tree))", "ex.zeros(tree.nv, tree.nv)"),
+        "step 3: I_r": ("mass_matrix_steps", "ex.diag(passive.armature(tree))", "ex.zeros(tree.nv, tree.nv)"),
     },
 }
 
@@ -548,39 +552,47 @@ TERMS_OF_FOLLOWERS: Terms = {
     "dynamics.passive": {
         "m^2 d": (
             "damping",
-            "_felt(tree, tree.passive.damping)",
-            "constant(abs(tree.spread).T @ tree.passive.damping)",
+            "_reflected(tree, tree.passive.damping)",
+            "constant(abs(tree.coupling_matrix).T @ tree.passive.damping)",
         ),
-        "m f tanh(m v / w)": ("_rates", "np.abs(tree.spread)", "np.sign(np.abs(tree.spread))"),
-        "m k": ("springs", "constant(tree.spread.T) @ pulled", "constant(np.sign(tree.spread.T)) @ pulled"),
+        "m f tanh(m v / w)": ("_rates", "np.abs(tree.coupling_matrix)", "np.sign(np.abs(tree.coupling_matrix))"),
+        "m k": (
+            "springs",
+            "constant(tree.coupling_matrix.T) @ pulled",
+            "constant(np.sign(tree.coupling_matrix.T)) @ pulled",
+        ),
         "m q - q_0": ("_from_rest", "joint.ratio * q[at] - rest[part]", "q[at] - rest[part]"),
-        "m^2 A": (
+        "m^2 I_r": (
             "armature",
-            "_felt(tree, tree.passive.armature)",
-            "constant(abs(tree.spread).T @ tree.passive.armature)",
+            "_reflected(tree, tree.passive.armature)",
+            "constant(abs(tree.coupling_matrix).T @ tree.passive.armature)",
         ),
-        "m^2 A, by bodies": ("armatures", "joint.ratio**2", "joint.ratio"),
+        "m^2 I_r, by bodies": ("armatures", "joint.ratio**2", "joint.ratio"),
     },
-    "dynamics.articulated": {"(19b) is not of them": ("forward_dynamics", "tree.coupled", "False")},
-    "dynamics.hamilton": {"(P.5b) is not of them": ("velocity_from_momentum", "tree.coupled", "False")},
+    "dynamics.articulated": {"(19b) is not of them": ("forward_dynamics", "tree.has_mimics", "False")},
+    "dynamics.hamilton": {"(P.5b) is not of them": ("velocity_from_momentum", "tree.has_mimics", "False")},
     "dynamics.constraint": {
-        "(18a): along a follower's own axis": ("constraint_forces", ALONG, ALONG.replace(".alone", "")),
+        "(18a): along a follower's own axis": ("constraint_forces", ALONG, ALONG.replace(".without_mimic", "")),
     },
 }
 
 
 TERMS_OF_LOCKS: Terms = {
     "dynamics.kinematics": {
-        "tau of what is locked": ("moving", "constant(tree.free) * x", "x"),
-        "columns of what is locked": ("ways", "ex.diag(constant(tree.free))", "ex.eye(tree.nv)"),
-        "M of what is locked": ("held", "ex.eye(tree.nv) - ways(tree)", "ex.zeros(tree.nv, tree.nv)"),
+        "tau of what is locked": ("zero_locked", "constant(tree.free) * x", "x"),
+        "columns of what is locked": ("free_selector", "ex.diag(constant(tree.free))", "ex.eye(tree.nv)"),
+        "M of what is locked": (
+            "locked_diagonal",
+            "ex.eye(tree.nv) - free_selector(tree)",
+            "ex.zeros(tree.nv, tree.nv)",
+        ),
     },
     "dynamics.mass_matrix": {
         "M: the diagonal of what is locked": ("_of_free", "free[i] * value + (1 - free[i])", "free[i] * value"),
         "M: what is locked on it": ("_of_free", "free[i] * value + (1 - free[i])", "value"),
         "M: beside what is locked": ("_of_free", "free[i] * free[j] * value", "value"),
         "M: below what is locked": ("_of_free", "free[i] * free[j] * value", "free[j] * value"),
-        "(19a): efforts of locks": ("forward_dynamics", "moving(tree, tau)", "tau"),
+        "(19a): efforts of locks": ("forward_dynamics", "zero_locked(tree, tau)", "tau"),
     },
     "dynamics.articulated": {
         "(19b): R^-1": ("branches", "free[i] * inverse(_held(R, free[i]))", "inverse(R)"),
@@ -589,22 +601,22 @@ TERMS_OF_LOCKS: Terms = {
     "dynamics.newton_euler": {
         "computed torque": (
             "computed_torque",
-            "moving(tree, a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref))",
+            "zero_locked(tree, a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref))",
             "a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref)",
         ),
     },
     "dynamics.hamilton": {
-        "(P.5a)": ("velocity_through_mass_matrix", "moving(tree, p)", "p"),
-        "p-dot": ("_flow", "moving(tree, tau - passive.efforts(tree, q, v))", "tau - passive.efforts(tree, q, v)"),
+        "(P.5a)": ("velocity_through_mass_matrix", "zero_locked(tree, p)", "p"),
+        "p-dot": ("_flow", "zero_locked(tree, tau - passive.efforts(tree, q, v))", "tau - passive.efforts(tree, q, v)"),
     },
     "dynamics.projected": {
-        "Jacobians": ("body_motions", "ways(tree)", "ex.eye(tree.nv)"),
-        "M": ("terms", "held(tree)", "ex.zeros(tree.nv, tree.nv)"),
-        "Q": ("terms", "moving(tree, tau)", "tau"),
+        "Jacobians": ("body_motions", "free_selector(tree)", "ex.eye(tree.nv)"),
+        "M": ("terms", "locked_diagonal(tree)", "ex.zeros(tree.nv, tree.nv)"),
+        "Q": ("terms", "zero_locked(tree, tau)", "tau"),
     },
     "dynamics.operators": {
-        "J = Psi G": ("mass_matrix_steps", "ways(tree)", "ex.eye(tree.nv)"),
-        "step 3": ("mass_matrix_steps", "held(tree)", "ex.zeros(tree.nv, tree.nv)"),
+        "J = Psi G": ("mass_matrix_steps", "free_selector(tree)", "ex.eye(tree.nv)"),
+        "step 3": ("mass_matrix_steps", "locked_diagonal(tree)", "ex.zeros(tree.nv, tree.nv)"),
     },
 }
 
@@ -633,7 +645,7 @@ def test_as_written_all_agree(cases: Cases) -> None:
 
 
 _TOLD: dict[str, list[str]] = {}
-"""By module, the cases that told of an edit there, the last one first: they are asked first of the next."""
+"""By module, the cases that detected an edit, latest first; they are tried first for the next edit."""
 
 
 def _words(edit: Edit) -> tuple[str, ...]:
@@ -672,7 +684,7 @@ def test_without_the_term_they_do_not(edit: Edit, cases: Cases) -> None:
                     return
         except (RuntimeError, ZeroDivisionError, KeyError, AssertionError):
             return  # CasADi refuses the shapes, an entry is missing, or it is asked of what it is not: red enough
-    pytest.fail("no case tells of it")
+    pytest.fail("no case detects it")
 
 
 SOURCE = """

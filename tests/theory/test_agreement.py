@@ -1,6 +1,6 @@
 """Every formulation against every other, `robot.verify`, on trees and robots: all agree.
 
-`test_verification.py` holds that a residual tells of a difference.
+`test_verification.py` tests that a residual detects a difference.
 
 The whole of it, 200 random trees and every supported robot of example-robot-data, takes half an hour of compiling:
 

@@ -58,7 +58,7 @@ def along(function: object, weights: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_acceleration_of_a_point_in_a_moving_frame(seed: int) -> None:
-    """Its place in the world, differentiated twice; no term is small beside the others."""
+    """Its position in the world, differentiated twice; no term is negligible."""
     motion = Motion(seed)
     R = motion.rotation(0.0)
     expected = along(lambda t: motion.origin(t) + motion.rotation(t) @ motion.point(t), SECOND)

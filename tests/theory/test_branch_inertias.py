@@ -163,7 +163,7 @@ def test_what_is_left_of_an_inertia_where_others_yield(moved: tuple) -> None:
     """R_i as a share of the diagonal of M: what a joint meets while those outward of it yield, and while they hold."""
     robot, q, world = moved
     yielding, holding = np.diag(world.branches[1]), np.diag(world.mass_matrix)
-    np.testing.assert_allclose(composite._left(robot.tree, q), yielding / holding, rtol=CONDITIONED)
+    np.testing.assert_allclose(composite._inertia_shares(robot.tree, q), yielding / holding, rtol=CONDITIONED)
 
 
 @pytest.mark.parametrize("motion", ["revolute", "prismatic", "fixed"])
@@ -219,7 +219,7 @@ def chain(share: float) -> Robot:
 
 
 def test_a_joint_whose_inertia_is_rounding_has_none() -> None:
-    """Links of 1e-17 kg made forward dynamics wrong by 270 rad/s^2 without a word."""
+    """Links of 1e-17 kg silently made forward dynamics wrong by 270 rad/s^2."""
     for share in (1e-17, 1e-14):
         with pytest.raises(FailedPreconditionError, match="'j1'"):
             chain(share).forward_dynamics(np.zeros(4), np.zeros(4), np.ones(4))

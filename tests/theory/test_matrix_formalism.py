@@ -81,7 +81,7 @@ START = np.array([2 * np.pi, -6 * np.pi, np.pi / 10, np.pi / 3])
 
 
 def program(length_in_g: float) -> np.ndarray:
-    """The document's program, line by line: `l2` stands where `length_in_g` does here."""
+    """The document's program, line by line, with `l2` instead of `length_in_g`."""
     m1, m2, l1, l2, g, M1, M12, dt = 1, 1, 1, 0.5, 9.81, 0, 0, DT
     state = np.zeros((4, STEPS + 1))
     state[:, 0] = START

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Contact, Wrench
-from dyn_service.api.spec import DIRECTIONS, EVERY_PART
+from dyn_service.api.spec import DIRECTIONS, PASSIVE_PARTS
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.formulations.verification import WorldEquations, survey
@@ -80,7 +80,7 @@ class Asked:
 
 
 def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
-    """By row: what the robot answers, beside what the other one's answers are where its joints are tied."""
+    """By row: the robot's results, and those of the robot without mimic joints with its joints coupled."""
     t, led, free, S = s.tied, s.tied.led, s.tied.free, s.tied.S
     q, v, a, (Q, V, A) = s.q, s.v, s.a, s.all
     onto, both = t.onto, lambda M: S.T @ M @ S
@@ -245,7 +245,7 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
 
 
 def computed(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
-    """By computation: what the robot answers, beside what the other one's queries say of that answer."""
+    """By computation: the robot's results, and the same computed by queries of the other robot."""
     led, free, S = s.tied.led, s.tied.free, s.tied.S
     q, v, a, (Q, V, A) = s.q, s.v, s.a, s.all
     point = (0.1, -0.2, 0.3)
@@ -354,9 +354,9 @@ def test_forward_undoes_inverse(name: str) -> None:
     described = read(path_of(name))
     described = described if name in OWN else drawn(described, DRAWN.index(name))
     robot = restless(described, 3)
-    if not robot.tree.coupled:
+    if not robot.tree.has_mimics:
         pytest.skip("one joint has none to follow")
-    assert robot.tree.passive.acts == set(EVERY_PART)
+    assert robot.tree.passive.acts == set(PASSIVE_PARTS)
     assert undone(interpreted_robot(robot), 4) < 1e-12
 
 
@@ -377,7 +377,7 @@ def test_all_formulations_agree_and_certificates_hold(name: str, compiled: bool)
     else:
         several = drawn(read(random_urdf(8, movable=6, types=MANY_TYPES)), 1, share=0.6)
         robot = restless(several, 2, root="floating")
-    assert robot.tree.coupled
+    assert robot.tree.has_mimics
     robot = robot if compiled else interpreted_robot(robot, certifying=True)
     for asked in (robot, robot.without_passive):
         found = survey(asked, states=5)

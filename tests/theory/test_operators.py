@@ -292,7 +292,7 @@ class TestExamples:
         np.testing.assert_allclose(Psi, e_plus(Phi), atol=1e-15)
 
     def test_blocks_of_both_examples(self) -> None:
-        """What stands between (M3) and (M4), (N3) and (N4): A = 0, and B with the bar's centripetal force alone."""
+        """The terms between (M3) and (M4), (N3) and (N4): A = 0, and B with the bar's centripetal force alone."""
         for file, q, v in (("pendulum", [0.7], [1.5]), ("cart_pendulum", [0.4, 0.7], [0.3, 1.5])):
             robot = Robot.from_urdf(URDF / f"{file}.urdf")
             found = robot.newton_euler_blocks(q, v, frame="world")

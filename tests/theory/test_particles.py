@@ -94,7 +94,7 @@ class TestEquationOfMotion:
         same(found.gravity_forces, sum(J.T @ (m * GRAVITY) for m, J, _ in rows))
 
     def test_5_3_lagrange(self, ring: ParticleSystem, at: tuple) -> None:
-        """tau = d/dt dT/dq-dot - dT/dq + dV/dq, T and V written down anew: an independent derivation."""
+        """tau = d/dt dT/dq-dot - dT/dq + dV/dq, with T and V derived independently."""
         position, rates, time = ca.SX.sym("q", 3), ca.SX.sym("v", 3), ca.SX.sym("t")
         acceleration = ca.SX.sym("a", 3)
         x = on_a_driven_ring(position, time)

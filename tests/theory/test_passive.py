@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from dyn_service.api.queries import QUERIES, Query, Wrench
-from dyn_service.api.spec import EVERY_PART, PassivePart
+from dyn_service.api.spec import PASSIVE_PARTS, PassivePart
 from dyn_service.dynamics import expressions as ex
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.formulations.verification import survey
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import trace
-from dyn_service.model.mimic import unled
+from dyn_service.model.mimic import without_mimics
 from dyn_service.parsing.urdf.reader import read
 from dyn_service.simulation import rheonomic
 from tests.conftest import URDF
@@ -86,7 +86,7 @@ def undone(robot: Robot, seed: int) -> float:
 def test_forward_undoes_inverse(name: str) -> None:
     """On real robots, with every part at every joint."""
     robot = interpreted_robot(restless(path_of(name), 3))
-    assert robot.tree.passive.acts == set(EVERY_PART)
+    assert robot.tree.passive.acts == set(PASSIVE_PARTS)
     assert undone(robot, 4) < 1e-12
 
 
@@ -145,22 +145,22 @@ def acted(part: PassivePart) -> Robot:
 def answer(part: PassivePart | None, query: str, method: str) -> np.ndarray:
     """Of the robot whose joints have that part, or none."""
     row = QUERIES[query]
-    robot = acted(EVERY_PART[0]).without_passive if part is None else acted(part)
+    robot = acted(PASSIVE_PARTS[0]).without_passive if part is None else acted(part)
     signature = robot.signature(row, method)
     rng = np.random.default_rng(0)
     inputs = [rng.uniform(0.1, 1.0, operand.size) for operand in signature.inputs]
     return np.concatenate(trace(kernel_tree(robot.tree, row.bodies), signature).program(inputs))
 
 
-@pytest.mark.parametrize("part", EVERY_PART)
+@pytest.mark.parametrize("part", PASSIVE_PARTS)
 @pytest.mark.parametrize(("row", "method"), QUESTIONS)
 def test_rows_say_what_they_depend_on(row: Query, method: str, part: PassivePart) -> None:
     """An answer changes with a part exactly where its row says so: else `passive=False` would be asked in vain."""
     assert acted(part).tree.passive.acts == {part}
-    assert acted(part).without_passive.fingerprint == acted(EVERY_PART[0]).without_passive.fingerprint
+    assert acted(part).without_passive.fingerprint == acted(PASSIVE_PARTS[0]).without_passive.fingerprint
     changed = not np.array_equal(answer(part, row.name, method), answer(None, row.name, method), equal_nan=True)
     assert changed == (part in row.passive[method] or (row.name == "passive_forces" and part != "armature"))
-    assert (row.leaves_out is not None) == any(row.passive.values())
+    assert (row.passive_option is not None) == any(row.passive.values())
 
 
 @pytest.fixture(scope="module")
@@ -343,7 +343,7 @@ def test_free_joints_beside_prescribed_ones(panda: Robot) -> None:
 
 def test_friction_by_its_identity() -> None:
     """Odd, none at rest, 76 % at its width, all of it far beyond; and it never drives."""
-    panda = restless(unled(read(URDF / "panda.urdf")), 1)  # each width is that of an entry of v
+    panda = restless(without_mimics(read(URDF / "panda.urdf")), 1)  # each width is that of an entry of v
     own = panda.tree.passive
     q = panda.configuration.neutral
     for share, expected in ((0.0, 0.0), (1.0, 0.7615941559557649), (-1.0, -0.7615941559557649), (50.0, 1.0)):

@@ -253,7 +253,7 @@ class TestMatrixProblem2:
         same(found.loads.reshape(2, 6)[:, 3:], moment, 1e-9)
 
     def test_matrices_block_by_block(self) -> None:
-        """As they stand in the page: the lower bar, 2, first; nothing but weight from outside."""
+        """As in the page: the lower bar, 2, first; weight is the only external load."""
         known, *_ = self.motion(bars_in_space(), 9)
         found = segments.matrices(**known)
         (m2, m1), (I2, I1), (R2, R1) = known["mass"], known["inertia"], known["rotation"]

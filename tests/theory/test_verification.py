@@ -67,7 +67,7 @@ SEEN_BY: dict[tuple[str, str], set[str]] = {
     ("constraint_forces", "actuation"): {"constraint_forces"},
     ("constraint_forces", "wrench"): set(),
 }
-"""(query, its method or the field of its result) -> the residuals that tell of it."""
+"""(query, its method or the field of its result) -> the residuals that detect an error in it."""
 
 EXPLICIT: dict[str, set[str]] = {
     "mass_matrix": {"influence_operators"},
@@ -150,7 +150,7 @@ def test_without_movable_joints_there_is_nothing_to_disagree_on() -> None:
 def test_every_query_is_asked_about_the_same_state(
     monkeypatch: pytest.MonkeyPatch, robot: Robot, state: np.ndarray
 ) -> None:
-    """Joint loads carry the efforts at any state, so the residual alone could not tell of another."""
+    """Joint loads carry the efforts at any state, so the residual alone could not detect another error."""
     gravity = np.array([0.3, 1.0, -3.7])
     q, v, a = state
     tau, p = robot.inverse_dynamics(q, v, a, gravity=gravity), robot.mass_matrix(q) @ v

@@ -124,7 +124,7 @@ def state(t: float, *position: float) -> JointState:
 
 
 def test_topics_are_offered_and_read(served: Served, node: Node[NoParameters]) -> None:
-    """Those that are there, one that comes later; to who looks, and the last message to who begins to look."""
+    """Existing and later topics are forwarded to their viewers; a new viewer gets the latest message."""
     states = node.create_publisher(JointState, "joint_states")
     text = node.create_publisher(String, "robot_description", latched=True)
     text.publish(String("<robot/>"))

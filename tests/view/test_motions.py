@@ -98,7 +98,7 @@ def test_of_joint_states() -> None:
     ]
     motion = of_joint_states(states, AT, "topic '/joint_states'")
     assert motion.t.tolist() == [0.0, 0.5]
-    assert motion.q.tolist() == [[2.0, 1.0], [2.0, 1.5]]  # a joint that is not named stands where it was
+    assert motion.q.tolist() == [[2.0, 1.0], [2.0, 1.5]]  # a joint that is not named keeps its position
     assert motion.v.tolist() == [[0.0, 0.0], [0.0, 0.5]]
     assert motion.tau.tolist() == [[4.0, 3.0], [4.0, 0.0]]
     assert math.isnan(motion.reference[0, 0])
@@ -128,7 +128,7 @@ def test_joints_with_several_ways_to_move_are_told_beside_the_others() -> None:
     assert motion.t.tolist() == [0.0, 1.0, 2.0, 2.0]
     assert motion.v[0].tolist() == [0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.5]
     assert motion.tau[1].tolist() == [0.0, 0.2, 0.0, 0.0, 0.0, 0.0, 0.25]
-    (alone,) = of_joint_states([again[1]], at, "topic 'x'").q  # nobody tells of the hull
+    (alone,) = of_joint_states([again[1]], at, "topic 'x'").q  # no message has the hull
     assert alone.tolist() == [*at.neutral[:7], 4.0]
 
 

@@ -1,4 +1,4 @@
-"""What stands where in which colour, held against statics worked out by hand."""
+"""Positions and colours of the drawn objects, against statics computed by hand."""
 
 import math
 

@@ -50,7 +50,7 @@ ROBOT = f"""<robot name="arm">
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """The robot in a package beside the one that has its mesh."""
+    """The robot in a package next to the one with its mesh."""
     path = tmp_path / "arm_description" / "urdf" / "arm.urdf"
     path.parent.mkdir(parents=True)
     path.write_text(ROBOT, "utf-8")

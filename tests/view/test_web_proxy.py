@@ -1,4 +1,4 @@
-"""Who may connect to the viewer and to Foxglove's server through a browser, by handshakes with an Origin."""
+"""Which origins a browser may have to connect to the viewer and to Foxglove's server."""
 
 from __future__ import annotations
 

@@ -7,6 +7,6 @@ plotting          plots of signals
 reader            reads bags, also for `dyn bag info`
 writer            writes bags
 recording         records topics
-repair            `dyn bag mend`
+repair            `dyn bag repair`
 requests          records requests to a server
 """

@@ -105,7 +105,7 @@ def check_summary(stream: BinaryIO, footer: Place, path: Path) -> None:
         stream.seek(begin)
         sound = zlib.crc32(stream.read(until - begin)) == expected
     if not sound:
-        raise InvalidArgumentError(f"bag {str(path)!r} is damaged: its summary has changed; run dyn bag mend")
+        raise InvalidArgumentError(f"bag {str(path)!r} is damaged: its summary has changed; run dyn bag repair")
 
 
 def content(stream: BinaryIO, place: Place) -> bytes:

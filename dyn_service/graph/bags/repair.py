@@ -28,7 +28,7 @@ _DATA = (
 )  # fmt: skip
 
 
-class Mended(NamedTuple):
+class Repaired(NamedTuple):
     """The result of a repair. lost: bytes after the last complete record, which were removed. ended: whether the file
     had an end that was rebuilt. indices: number of chunks with rebuilt indices.
     """
@@ -38,7 +38,7 @@ class Mended(NamedTuple):
     indices: int
 
 
-def mend(path: Path) -> Mended:
+def repair(path: Path) -> Repaired:
     """Rebuilds, in place, chunk indices, summary and footer. A truncated file gets an end after its last complete
     record.
 
@@ -64,7 +64,7 @@ def mend(path: Path) -> Mended:
                 data.pop()
         summary = _Summary(stream, data, path)
         if ended and not changed and summary.is_said(stream, places[len(data) :], path):
-            raise FailedPreconditionError(f"bag {str(path)!r} is whole: there is nothing to mend")
+            raise FailedPreconditionError(f"bag {str(path)!r} is whole: there is nothing to repair")
         tail = summary.tail()
         stream.seek(summary.end)
         lost = stream.read()
@@ -76,8 +76,8 @@ def mend(path: Path) -> Mended:
                 left = left[stream.write(left) :]
         except OSError as error:
             stream.truncate(summary.end)
-            raise FailedPreconditionError(f"bag {str(path)!r} cannot be mended: {error.strerror}") from None
-    return Mended(0 if ended else len(lost), ended, len(changed))
+            raise FailedPreconditionError(f"bag {str(path)!r} cannot be repaired: {error.strerror}") from None
+    return Repaired(0 if ended else len(lost), ended, len(changed))
 
 
 def _changed_indices(stream: BinaryIO, data: list[mcap_records.Place], path: Path) -> list[tuple[int, bytes]]:

@@ -18,7 +18,7 @@ from mcap.writer import Writer
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from dyn_service.graph.bags.mcap_records import MAX_TIME_NS
-from dyn_service.graph.bags.repair import mend
+from dyn_service.graph.bags.repair import repair
 from dyn_service.messages import Message, ros_type, schema
 from dyn_service.messages.cdr import rihs01, to_cdr
 
@@ -133,7 +133,7 @@ class BagWriter:
             self._open = False
             self._file.end_at(before)
             with contextlib.suppress(FailedPreconditionError):  # no room for an index; the file is readable without
-                mend(self.path)
+                repair(self.path)
             raise ResourceExhaustedError(
                 f"bag {str(self.path)!r} cannot be written: {error.strerror}; it ends with what came before"
             ) from None

@@ -27,7 +27,7 @@ class JointWithAxis(Joint):
         return (self.axis,)
 
     @property
-    def figures(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, Any]:
         return {"axis": tuple(self.axis.tolist())}
 
     def mapped(self, f: Callable[[Array], Array]) -> Joint:
@@ -41,7 +41,7 @@ class Axial(JointWithAxis):
     ratio: float = field(default=1.0, kw_only=True)
 
     @property
-    def alone(self) -> Joint:
+    def without_mimic(self) -> Joint:
         return self if self.ratio == 1.0 else replace(self, ratio=1.0)
 
     def follower(self, ratio: float) -> Joint:
@@ -85,14 +85,14 @@ class Revolute(Axial):
         return replace(self, axis=np.array([0.0, 0.0, 1.0]), turn=turn)
 
     @property
-    def takes_turns(self) -> bool:
+    def accepts_rotation(self) -> bool:
         return True
 
     def mapped(self, f: Callable[[Array], Array]) -> Joint:
         return replace(self, axis=f(self.axis), turn=f(self.turn))
 
-    def unfelt(self, body: BodyInertia) -> BodyInertia | None:
-        # The smaller one, so that what stays behind cannot be negative and cancel what went.
+    def transferable_inertia(self, body: BodyInertia) -> BodyInertia | None:
+        # The smaller one, so that the remaining inertia is not negative.
         across = min(body.about_origin[0, 0], body.about_origin[1, 1])
         return BodyInertia(body.mass, np.array([0, 0, body.moment[2]]), np.diag([across, across, 0]))
 
@@ -126,7 +126,7 @@ class Prismatic(Axial):
     def translation(self, q: Scalars, m: Arithmetic) -> Terms:
         return ((self.ratio * q[0], self.axis),)
 
-    def unfelt(self, body: BodyInertia) -> BodyInertia | None:
+    def transferable_inertia(self, body: BodyInertia) -> BodyInertia | None:
         return BodyInertia(0 * body.mass, 0 * body.moment, body.about_origin)
 
 
@@ -156,8 +156,8 @@ class Screw(Axial):
         return (self.axis, np.array([self.pitch]))
 
     @property
-    def figures(self) -> dict[str, Any]:
-        return {**super().figures, "pitch": self.pitch}
+    def parameters(self) -> dict[str, Any]:
+        return {**super().parameters, "pitch": self.pitch}
 
     @property
     def subspace(self) -> Array:
@@ -169,7 +169,7 @@ class Screw(Axial):
     def translation(self, q: Scalars, m: Arithmetic) -> Terms:
         return ((self.lead * (self.ratio * q[0]), self.axis),)
 
-    def unfelt(self, body: BodyInertia) -> BodyInertia | None:
+    def transferable_inertia(self, body: BodyInertia) -> BodyInertia | None:
         # A mass on the axis moves along it; the inertia of a rod across, without mass, looks the same from everywhere.
         across = min(body.about_origin[0, 0], body.about_origin[1, 1])
         return BodyInertia(0 * body.mass, 0 * body.moment, np.diag([across, across, 0]))

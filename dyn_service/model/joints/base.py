@@ -62,13 +62,13 @@ class Joint:
     """A fixed joint, and the base class of the other types.
 
     type: its name in URDF. positions, velocities: names of its entries in q and v. angles: which positions are
-    unbounded angles, rad. adds_up: whether the rate of its positions is its velocity. driven: whether it has a motor by
-    default. mujoco: the equivalent type of MuJoCo, or a sequence of types on one body, or None. wraps: whether its
-    position counts whole turns, which do not change the pose.
+    unbounded angles, rad. rate_is_velocity: whether q-dot = v. driven: whether it has a motor by default. mujoco: the
+    equivalent type of MuJoCo, or a sequence of types on one body, or None. wraps: whether its position counts whole
+    turns, which do not change the pose.
     """
 
     type: ClassVar[str] = "fixed"
-    adds_up: ClassVar[bool] = True
+    rate_is_velocity: ClassVar[bool] = True
     driven: ClassVar[bool] = True
     mujoco: ClassVar[str | None] = ""
     positions: ClassVar[tuple[str, ...]] = ()
@@ -82,7 +82,7 @@ class Joint:
         return 1.0
 
     @property
-    def alone(self) -> Joint:
+    def without_mimic(self) -> Joint:
         """The joint without mimic (`ratio` 1)."""
         return self
 
@@ -129,8 +129,8 @@ class Joint:
     def refused(self, part: str) -> str | None:
         """Returns why the joint cannot have `stiffness`, `rest` or `armature`; None if it can.
 
-        An armature is the same for all degrees of freedom. If they rotate and translate the body's axes, v^T A v / 2 is
-        not the kinetic energy of any body: momentum would not be conserved.
+        An armature is the same for all degrees of freedom. If they rotate and translate the body's axes, v^T I_r v / 2
+        is not the kinetic energy of any body: momentum would not be conserved.
         """
         if part in ("stiffness", "rest") and self.nv != 1:
             return f"a spring acts along one degree of freedom, and a joint of type {self.type} has {self.nv}"
@@ -146,7 +146,7 @@ class Joint:
         return ()
 
     @property
-    def figures(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, Any]:
         """`axis` (unit vector) and `pitch` (m per turn) as plain numbers, if the joint has them."""
         return {}
 
@@ -235,7 +235,7 @@ class Joint:
         bounded = np.isfinite(lower) & np.isfinite(upper) & (lower < upper)
         return rng.uniform(np.where(bounded, lower, -reach), np.where(bounded, upper, reach))
 
-    # What `kernels/frames.py` may choose, and what it may move to the parent.
+    # Freedom of `kernels/frames.py`: the frame of the body, and inertia that may be transferred to the parent.
 
     @property
     def line(self) -> Array | None:
@@ -249,7 +249,7 @@ class Joint:
         return self
 
     @property
-    def takes_turns(self) -> bool:
+    def accepts_rotation(self) -> bool:
         """Whether `along_z` may add an angle."""
         return False
 
@@ -257,8 +257,11 @@ class Joint:
         """Returns the joint with f applied to each of its unit vectors."""
         return self
 
-    def unfelt(self, body: BodyInertia) -> BodyInertia | None:
-        """Returns the part of a body's inertia that is constant in the parent's frame; the line is the z axis."""
+    def transferable_inertia(self, body: BodyInertia) -> BodyInertia | None:
+        """Returns the part of a body's inertia that is constant in the parent's frame, None if there is none.
+
+        The line of the joint must be the z axis.
+        """
         return None
 
 

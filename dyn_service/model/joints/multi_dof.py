@@ -43,7 +43,7 @@ class Planar(JointWithAxis):
     """
 
     type: ClassVar[str] = "planar"
-    adds_up: ClassVar[bool] = False
+    rate_is_velocity: ClassVar[bool] = False
     driven: ClassVar[bool] = False
     mujoco: ClassVar[str | None] = "slide slide hinge"
     positions: ClassVar[tuple[str, ...]] = ("x", "y", "theta")
@@ -121,7 +121,7 @@ class Spherical(Joint):
     """Rotates about its origin."""
 
     type: ClassVar[str] = "spherical"
-    adds_up: ClassVar[bool] = False
+    rate_is_velocity: ClassVar[bool] = False
     mujoco: ClassVar[str | None] = "ball"
     positions: ClassVar[tuple[str, ...]] = ("qx", "qy", "qz", "qw")
     velocities: ClassVar[tuple[str, ...]] = ("wx", "wy", "wz")
@@ -187,7 +187,7 @@ class Floating(Joint):
     """Translates and rotates freely."""
 
     type: ClassVar[str] = "floating"
-    adds_up: ClassVar[bool] = False
+    rate_is_velocity: ClassVar[bool] = False
     driven: ClassVar[bool] = False
     mujoco: ClassVar[str | None] = "free"
     positions: ClassVar[tuple[str, ...]] = ("x", "y", "z", *Spherical.positions)

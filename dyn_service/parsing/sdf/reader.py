@@ -241,7 +241,7 @@ class _Reader:
         )
         self._notes.append(robot.note("changed", text))
         fixed = Joint(name, "fixed", WORLD, root, at.origin, at.rotation, np.array(quantities.X_AXIS))
-        return [Link(WORLD, between=True), *links], [fixed, *joints]
+        return [Link(WORLD, added=True), *links], [fixed, *joints]
 
     # What is written, model by model.
 
@@ -632,7 +632,7 @@ class Joints:
         element = joint.element.child(tag)
         x_axis = np.array(quantities.X_AXIS)
         made = Joint(name, kind, joint.parent, joint.child, np.zeros(3), np.eye(3), x_axis, line=place.main_line)
-        if "axis" not in moves.figures:
+        if "axis" not in moves.parameters:
             if element is not None:
                 self._notes.append(place.note("dropped", f"an <{tag}>, which a ball joint does not have"))
             return made

@@ -122,7 +122,7 @@ def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
 def _axis(joint: object, place: Place, notes: list[Note], moves: Moves) -> Vector:
     value = _get(joint, "axis", place)
     if value is None or not moves.nv:
-        if "axis" in moves.figures:
+        if "axis" in moves.parameters:
             notes.append(place.note("defaulted", quantities.NO_AXIS))
         return np.array(quantities.X_AXIS)
     inside = place.inside("axis")

@@ -250,7 +250,7 @@ class _Reader:
         element = self._child(joint, "axis", ("xyz",))
         default = np.array(quantities.X_AXIS)
         if element is None:
-            if "axis" in moves.figures:
+            if "axis" in moves.parameters:
                 self._notes.append(joint.place.note("defaulted", quantities.NO_AXIS))
             return default
         if not moves.nv and not element.attributes.get("xyz", "").strip():

@@ -123,9 +123,9 @@ class _Writer:
         if link.inertial is not None or len(beyond) != 1:
             return None
         single = joint.moves.nv == 1 or (began and not joint.moves.nv)
-        if not single or beyond[0].moves.nv not in ((0, 1) if link.between else (1,)):
+        if not single or beyond[0].moves.nv not in ((0, 1) if link.added else (1,)):
             return None
-        if not link.between:
+        if not link.added:
             text = f"link '{link.name}' is not a body in MJCF: it has no mass and separates joints"
             self._tell("dropped", joint, text)
             if link.shapes:

@@ -144,7 +144,7 @@ def _joint(joint: Joint) -> Tag:
     tag.children.append(_pose(joint.xyz, joint.rotation, joint.parent))
     tag.add("parent", text=joint.parent)
     tag.add("child", text=joint.child)
-    if "axis" in joint.moves.figures:
+    if "axis" in joint.moves.parameters:
         tag.children.append(_axis(joint))
     if joint.moves.threaded:
         tag.add("screw_thread_pitch", text=number(joint.pitch))
@@ -157,7 +157,7 @@ def _joint(joint: Joint) -> Tag:
 def _rotor(joint: Joint) -> float:
     """Returns the armature as Drake writes it, which has rotors only on axes with an effort limit above 0."""
     idle = joint.limit is not None and joint.limit.effort == 0.0
-    return 0.0 if idle or "axis" not in joint.moves.figures else joint.armature
+    return 0.0 if idle or "axis" not in joint.moves.parameters else joint.armature
 
 
 def _axis(joint: Joint) -> Tag:
@@ -181,6 +181,6 @@ def _unsaid(joint: Joint) -> list[Note]:
         said.append(f"its armature {joint.armature:g}")
     if joint.friction and joint.friction_width is not None:
         said.append(f"its friction width {joint.friction_width:g}")
-    if "axis" not in joint.moves.figures and (joint.damping or joint.friction):
+    if "axis" not in joint.moves.parameters and (joint.damping or joint.friction):
         said.append("damping or friction of a ball joint")
     return [Note("dropped", f"joint '{joint.name}'", f"{text} is not written: use a joint file") for text in said]

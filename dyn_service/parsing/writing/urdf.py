@@ -68,7 +68,7 @@ def _joint(joint: Joint) -> Tag:
     tag.children.append(_origin(joint.xyz, joint.rotation))
     tag.add("parent", link=joint.parent)
     tag.add("child", link=joint.child)
-    if "axis" in joint.moves.figures:
+    if "axis" in joint.moves.parameters:
         tag.add("axis", xyz=numbers(joint.axis))
     if joint.limit is not None:
         tag.add("limit", **limits(joint))

@@ -24,7 +24,7 @@ from dyn_service.service.client import flows
 from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries, awaited
 from dyn_service.service.client.channels import AsyncChannel
 from dyn_service.service.client.connection import MIN_S, Connection, check_seconds
-from dyn_service.service.client.flows import Ask, Flow, RemoteDescribed, T, read_head
+from dyn_service.service.client.flows import Ask, Flow, RemoteRobotProperties, T, read_head
 from dyn_service.service.client.retries import CHECK_S, Cause, RetryState, Step, TimeoutExtension
 from dyn_service.service.client.sync import Client
 from dyn_service.service.protocol.messages import Notice, ReplyHead
@@ -301,7 +301,7 @@ class _Call:
             self.limit.reschedule(until_s)
 
 
-class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):
+class AsyncRemoteRobot(RemoteRobotProperties, AsyncRobotQueries):
     """A robot on a server with the methods of `Robot`, awaited; from `AsyncClient.robot`."""
 
     def __init__(

@@ -4,7 +4,7 @@ from abc import ABC
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from dyn_service.api.description import Described
+from dyn_service.api.description import RobotProperties
 from dyn_service.api.queries import GaitQueries, RobotQueries
 
 P = ParamSpec("P")
@@ -16,7 +16,7 @@ def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
     return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]", method)
 
 
-class AsyncRobotQueries(Described, ABC):
+class AsyncRobotQueries(RobotProperties, ABC):
     """As `RobotQueries`, each method to be awaited."""
 
     inverse_dynamics = awaited(RobotQueries.inverse_dynamics)

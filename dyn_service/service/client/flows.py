@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
-from dyn_service.api.description import Described, RobotDescription
+from dyn_service.api.description import RobotDescription, RobotProperties
 from dyn_service.api.inputs import checked_options
 from dyn_service.api.named import lead_of
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array, Computation, Overlay, Query, Row, Spec
@@ -190,7 +190,7 @@ class Outputs(dict[str, Any]):
         raise unreadable(f"it has no '{name}'")
 
 
-def read_outputs(head: ReplyHead, row: Row, request: Ask, robot: RemoteDescribed | None) -> Outputs:
+def read_outputs(head: ReplyHead, row: Row, request: Ask, robot: RemoteRobotProperties | None) -> Outputs:
     """Returns the outputs of a row; unknown outputs are ignored.
 
     Args:
@@ -209,12 +209,12 @@ def read_outputs(head: ReplyHead, row: Row, request: Ask, robot: RemoteDescribed
     declared: dict[str, Spec] = dict(row.outputs)
     if isinstance(row, Query):
         lead = leading(row, inputs)
-        if row.rows is not None and options.get(row.rows) is not None:
-            sizes[str(row.selected)] = len(options[row.rows])
+        if row.rows_option is not None and options.get(row.rows_option) is not None:
+            sizes[str(row.row_dimension)] = len(options[row.rows_option])
     elif isinstance(row, Computation):
         states = {name: x for name, x in inputs.items() if name in row.inputs and row.inputs[name].kind in _OF_A_STATE}
         lead = leading(row, states)
-        declared = {**declared, **row.between}
+        declared = {**declared, **row.intermediate_outputs}
         if "residuals" in declared:
             declared = dict.fromkeys(given, declared["residuals"])
     found = Outputs()
@@ -301,10 +301,10 @@ def _leads(value: Any, spec: Spec | None, core: int) -> Iterator[tuple[int, ...]
             yield from _leads(part, None, 0)
 
 
-def read_answer(head: ReplyHead, row: Row, request: Ask, robot: RemoteDescribed | None) -> Any:
+def read_answer(head: ReplyHead, row: Row, request: Ask, robot: RemoteRobotProperties | None) -> Any:
     """Returns the result of a row's method; errors as in `read_outputs`."""
     found = read_outputs(head, row, request, robot)
-    return row.result(found if "residuals" in row.outputs else {name: found[name] for name in row.answers})
+    return row.result(found if "residuals" in row.outputs else {name: found[name] for name in row.result_names})
 
 
 def read_arrays(head: ReplyHead) -> dict[str, Any]:
@@ -381,7 +381,7 @@ Flow = Generator[Ask, ReplyHead, T]
 """A generator of the requests of one call; the caller sends each reply in. It returns the result of the call."""
 
 
-class RemoteDescribed(Described):
+class RemoteRobotProperties(RobotProperties):
     """The properties of a robot on a server.
 
     Args:
@@ -421,16 +421,16 @@ class RemoteDescribed(Described):
             raise InternalError(f"the server's description of the robot is invalid: sizes {said}, expected {known}")
 
 
-def query_request(robot: RemoteDescribed, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Ask:
+def query_request(robot: RemoteRobotProperties, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Ask:
     """Returns the request for a row of `QUERIES`; the arguments are those of `RobotQueries._ask`."""
     inputs, options = row.arguments(given, others)
     packed = pack_inputs(inputs, row)
-    if robot.names is not None and row.ordered:
+    if robot.names is not None and row.has_joint_order:
         packed[NAMES] = robot.names
     return Ask(row.name, robot.name, packed, pack_options(row, options), robot.fingerprint)
 
 
-def computation(row: Computation, arguments: dict[str, Any], robot: RemoteDescribed | None = None) -> Flow[Any]:
+def computation(row: Computation, arguments: dict[str, Any], robot: RemoteRobotProperties | None = None) -> Flow[Any]:
     """Computes a row of `COMPUTATIONS`, in several requests if it has parts."""
     name, model = (UNSET, UNSET) if robot is None else (robot.name, robot.fingerprint)
     said = {} if robot is None or robot.names is None else {NAMES: robot.names}

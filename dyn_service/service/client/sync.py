@@ -29,7 +29,7 @@ from dyn_service.model.description import RootType
 from dyn_service.service.client import flows
 from dyn_service.service.client.channels import Channel, forks
 from dyn_service.service.client.connection import MIN_S, Connection, check_seconds, first_id
-from dyn_service.service.client.flows import Ask, Flow, RemoteDescribed, T, array_of, array_reader, pack_request
+from dyn_service.service.client.flows import Ask, Flow, RemoteRobotProperties, T, array_of, array_reader, pack_request
 from dyn_service.service.client.retries import CHECK_S, Cause, RetryState, Step, TimeoutExtension
 from dyn_service.service.protocol.messages import Notice, ReplyHead
 
@@ -360,7 +360,7 @@ class Client(Connection, GaitQueries):
         self._channel = Channel(self._endpoint, context, self._keys)
 
 
-class RemoteRobot(RemoteDescribed, RobotQueries):
+class RemoteRobot(RemoteRobotProperties, RobotQueries):
     """A robot on a server, from `Client.robot`. Its results are bit-identical to those of the `Robot` there.
 
     Each request carries the robot's fingerprint: if the server replaces the robot by another one of the same name,

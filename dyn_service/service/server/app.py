@@ -43,7 +43,7 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from dyn_service.kernels.making import making_none
+from dyn_service.kernels.compile_events import forbid_compilation
 from dyn_service.parsing.joint_files import robot_of
 from dyn_service.service.protocol.limits import DEFAULT_ENDPOINT, RequestLimits
 from dyn_service.service.protocol.messages import CANCEL, Request, RequestHead, has_more_objects, peek, read_cancel
@@ -406,7 +406,7 @@ class Server:
 @contextmanager
 def _serving() -> Iterator[None]:
     """Context of a thread that runs the loop: it compiles no kernels, and overflows raise no warnings."""
-    with making_none(), np.errstate(all="ignore"):
+    with forbid_compilation(), np.errstate(all="ignore"):
         yield
 
 

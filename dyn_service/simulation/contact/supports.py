@@ -48,7 +48,7 @@ from dyn_service.api.queries import Array, Contact, RobotQueries, Wrench
 from dyn_service.api.results import ContactDynamics
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.inertia import skew
-from dyn_service.model.passive import SHIFTING_WIDTH
+from dyn_service.model.passive import PRISMATIC_WIDTH
 from dyn_service.simulation.contact_points import Placed, Points, check_links, listed
 from dyn_service.simulation.task import Task
 
@@ -162,7 +162,7 @@ class Supports:
         own = np.array([np.nan] * len(bounded) + [np.nan if c.stiffness is None else c.stiffness for c in soft])
         self._stiffness = np.where(np.isnan(own), stiffness, own)
         self._friction = np.array([c.friction for c in soft])
-        self._width = np.array([SHIFTING_WIDTH if c.width is None else c.width for c in soft])
+        self._width = np.array([PRISMATIC_WIDTH if c.width is None else c.width for c in soft])
         self._widening = self._least_damping_time / of_points
 
     def _inertias(self, task: Task) -> tuple[Array, Array]:

@@ -46,7 +46,7 @@ from dyn_service.errors import (
 from dyn_service.graph.bags.mcap_records import MAGIC, Place, check_summary, places
 from dyn_service.graph.bags.plotting import plot, signals
 from dyn_service.graph.bags.reader import BagReader, lines, size_text, summary
-from dyn_service.graph.bags.repair import mend
+from dyn_service.graph.bags.repair import repair
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.messages import Message, all_types, ros_type
 from dyn_service.messages.builtin_interfaces import Duration, Time
@@ -264,21 +264,21 @@ def test_cut_off_anywhere_it_is_read_up_to_its_last_chunk(bag: Path, tmp_path: P
     assert counts["/leg/joint_states"] == len(found) >= int(300 * (keep - 0.25))
     with pytest.raises(Exception, match="magic"):
         Rosbag2Reader(cut).open()
-    mend(cut)
+    repair(cut)
     with Rosbag2Reader(cut) as theirs:
         assert {each.topic: each.msgcount for each in theirs.connections} == counts
         assert sum(1 for _ in theirs.messages(theirs.connections)) == sum(counts.values())
     with BagReader(cut) as reader:
         assert reader.whole
         assert [each.message for each in reader.messages(["/leg/joint_states"])] == found
-    with pytest.raises(FailedPreconditionError, match="nothing to mend"):
-        mend(cut)
+    with pytest.raises(FailedPreconditionError, match="nothing to repair"):
+        repair(cut)
 
 
 def test_the_index_that_is_made_anew_is_the_one_that_was_lost(bag: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.mcap"
     cut.write_bytes(bag.read_bytes()[:-100])  # the end of the summary
-    mend(cut)
+    repair(cut)
 
     def index(path: Path) -> Any:
         with path.open("rb") as stream:
@@ -383,7 +383,7 @@ def test_a_chunk_has_no_more_records_than_its_bytes_can_say(tmp_path: Path, coun
             assert [len(topic.times) for topic in reader.topics] == [count]
         return
     cause = f"chunk at byte 29 has more than {most} records in {len(packed)} bytes: `mcap decompress`"
-    for read in (BagReader, mend):
+    for read in (BagReader, repair):
         with pytest.raises(InvalidArgumentError, match=cause):
             read(bag)
 
@@ -439,7 +439,7 @@ def test_no_bytes_bring_another_error(tmp_path: Path) -> None:
         except DynError:
             refused += 1
         with contextlib.suppress(DynError):
-            mend(file)
+            repair(file)
     assert 30 < refused < 150
 
 

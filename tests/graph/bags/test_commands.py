@@ -48,7 +48,7 @@ def test_mend(bag: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.mcap"
     cut.write_bytes(bag.read_bytes()[:-100])
     assert "not ended" in said("info", str(cut))
-    assert said("mend", str(cut)).startswith("mended: ")
+    assert said("repair", str(cut)).startswith("repaired: ")
     assert "not ended" not in said("info", str(cut))
 
 

@@ -120,7 +120,7 @@ def test_in_lockstep_time_stands_until_the_newest_state_is_answered(pendulum: Ro
 
 def test_in_lockstep_a_controller_that_falls_silent_is_missed_at_the_same_step(pendulum: Robot, tmp_path: Path) -> None:
     """However long the wall waits: twenty cycles of 2 ms after the command that was taken last. Then time stands."""
-    with at_work(pendulum, tmp_path, **LOCKSTEP, lockstep_patience_s=0.0) as (controller, loop):
+    with at_work(pendulum, tmp_path, **LOCKSTEP, lockstep_timeout_s=0.0) as (controller, loop):
         for k in range(10):
             controller.answer(controller.state(lambda state, k=k: state.seq == 2 * k))
         loop._answer_timeout_s = 0.1  # only now: on a busy machine the start may take longer

@@ -372,7 +372,7 @@ class TestWalking:
         assert bool(self.doubts(legged(2, 2, names=("a", name)))) == told
 
     def test_knee_ankle_and_foot_are_one_leg(self) -> None:
-        """And so is what hangs beside them on the thigh."""
+        """And so are the other parts on the thigh."""
         text = legged(2, 3, names=("thigh", "knee", "ankle", "foot", "toe"))
         rotor = '<link name="knee_rotor"/><joint name="x" type="fixed"><parent link="thigh_0"/>'
         rotor += '<child link="knee_rotor"/></joint>'
@@ -380,7 +380,7 @@ class TestWalking:
         assert note.text.startswith("the robot has 2 legs ('ankle_0', 'ankle_1')")
 
     def test_a_leg_is_one_whatever_its_links_between_are_called(self) -> None:
-        """Knee and foot have links of other names between them: still the foot alone stands for the leg."""
+        """Knee and foot have links of other names between them: the foot alone still represents the leg."""
         names = ("hip", "knee", "rod", "bar", "foot")
         assert self.doubts(legged(1, 5, names=names)) == []
         (note,) = self.doubts(legged(2, 5, names=names))

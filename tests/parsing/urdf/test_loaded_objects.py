@@ -79,7 +79,7 @@ def test_same_robot_by_yourdfpy(name: str) -> None:
     assert_same(text, objects, stand_ins=False)
     assert objects.source == "<yourdfpy URDF>"
     assert not any(note.line for note in objects.notes)
-    # Doubts are of the robot, so they are the same ones, but for what only the file has.
+    # Warnings are about the robot, so they are the same, except those about the file.
     doubts = [(note.element, note.text) for note in text.notes if note.kind == "warning"]
     assert [doubt for doubt in doubts if "is commented out" not in doubt[1]] == [
         (note.element, note.text) for note in objects.notes if note.kind == "warning"

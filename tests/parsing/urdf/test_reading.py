@@ -455,7 +455,7 @@ ROBOTS = Path(
 
 
 def test_real_robots() -> None:
-    """Every robot of example-robot-data is read, but for one that has no links: a library of xacro macros."""
+    """Every robot of example-robot-data is read, except one without links, a library of xacro macros."""
     files = sorted(ROBOTS.rglob("*.urdf"))
     assert len(files) >= 60
     refused = {}
@@ -511,7 +511,7 @@ STRANGE = """<robot name="r">
     ],
 )
 def test_what_is_not_known_of_any_element_is_noted(tag: str) -> None:
-    """A misspelt attribute or element would else be lost without a word."""
+    """A misspelt attribute or element would otherwise be ignored silently."""
     plain = [note.text for note in read_text(STRANGE).notes]
     assert not any("not used" in text for text in plain)
     text = STRANGE.replace(f"<{tag} ", f'<{tag} strange="1" ', 1).replace(f"<{tag}/>", f'<{tag} strange="1"/>', 1)
@@ -526,7 +526,7 @@ def test_what_is_not_known_of_any_element_is_noted(tag: str) -> None:
 def test_a_screw_moves_by_its_pitch_and_other_joints_have_none() -> None:
     screw = only_joint(two_links('<axis xyz="0 0 1"/><drake:screw_thread_pitch value="0.25"/>', "screw"))
     assert screw.pitch == 0.25
-    # m per rad beside the turn about z.
+    # m per rad, with the rotation about z.
     assert screw.moves.subspace[:, 0].tolist() == [0, 0, 1, 0, 0, 0.25 / (2 * math.pi)]
     assert only_joint(two_links(PLAIN)).pitch == 0.0
     assert Joint("j", "revolute", "a", "b", np.zeros(3), np.eye(3), np.array([0.0, 0.0, 1.0])).pitch == 0.0

@@ -1,4 +1,4 @@
-"""Doubts about units and sizes: each slip is told on real robots, and a sane robot is left in peace."""
+"""Warnings about units and sizes: each mistake is reported on real robots, and correct robots get none."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_slip_of_units_is_one_doubt_and_not_one_more_for_every_link() -> None:
     assert "millimetres" in text
 
 
-# What real robots make of the rules, each looked at: who is named here has an inertia that no body of its size has.
+# Checked by hand on real robots: these have an inertia that no body of their size can have.
 ALARMS = {
     "radius of gyration": {
         "baxter_description/urdf/baxter.urdf": 8,
@@ -375,7 +375,7 @@ def test_any_numbers_are_measured(numbers: list[float], one: float, other: float
 
 
 def test_lengths_that_no_double_holds_are_no_millimetres() -> None:
-    """A distance that overflows is told elsewhere; `up to inf m away` would tell nothing."""
+    """A distance that overflows is reported elsewhere; `up to inf m away` would not help."""
 
     def link(name: str, mass: float) -> str:
         inertia = '<inertia ixx="1" iyy="1.1" izz="1.2" ixy="0" ixz="0" iyz="0"/>'

@@ -23,7 +23,7 @@ from tests.passive import restless
 from tests.service.conftest import WAIT_MS, assert_same, sample
 
 WAIT_S = WAIT_MS / 1e3
-CHOOSING = [name for name, row in QUERIES.items() if row.leaves_out is not None]
+CHOOSING = [name for name, row in QUERIES.items() if row.passive_option is not None]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def same_motion(found: Any, expected: Any) -> bool:
 
 def test_every_row_on_a_state_has_the_choice_where_it_matters() -> None:
     assert len(CHOOSING) == 26
-    assert [name for name, row in COMPUTATIONS.items() if row.leaves_out] == [
+    assert [name for name, row in COMPUTATIONS.items() if row.passive_option] == [
         "verify",
         "simulate",
         "contact_dynamics",

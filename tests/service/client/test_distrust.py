@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, AsyncClient, Client, Contact, InternalError, Overlay, Payload, Robot, Wrench
-from dyn_service.service.client.flows import RemoteDescribed, leading, pack_inputs, query_request
+from dyn_service.service.client.flows import RemoteRobotProperties, leading, pack_inputs, query_request
 from dyn_service.service.protocol.messages import new_epoch
 from dyn_service.service.server.answering.service import Service
 from tests.cli.test_command_line import Here, dyn_here  # noqa: F401  # a fixture
@@ -208,14 +208,16 @@ def test_a_state_with_gains_takes_the_fast_path(panda: Robot) -> None:
 
 def test_wrenches_and_overlays_of_a_state_add_few_calls(panda: Robot) -> None:
     """To the request, and to the check of the reply's shape."""
-    row, there, q = QUERIES["inverse_dynamics"], RemoteDescribed(panda.description), np.zeros(9)
+    row, there, q = QUERIES["inverse_dynamics"], RemoteRobotProperties(panda.description), np.zeros(9)
     push, load = Wrench("panda_hand", force=(0.0, 0.0, -1.0)), Overlay(Payload("panda_hand", 1.0))
     given = {"wrenches": [push], "overlay": load}
-    others = tuple(given.get(name, default) for name, default in zip(row.others, row.defaults, strict=True))
+    others = tuple(
+        given.get(name, default) for name, default in zip(row.optional_arguments, row.argument_defaults, strict=True)
+    )
     request = query_request(there, row, (q, q, q), others)
     assert leading(row, request.inputs) == ()
     assert calls_of(lambda: leading(row, request.inputs)) <= 8
-    plain = calls_of(lambda: query_request(there, row, (q, q, q), row.defaults))
+    plain = calls_of(lambda: query_request(there, row, (q, q, q), row.argument_defaults))
     assert calls_of(lambda: query_request(there, row, (q, q, q), others)) <= plain + 14
     for many in ({"wrenches": [Wrench("panda_hand", np.zeros((2, 3)))]}, {"overlay": Overlay(gravity=np.ones((2, 3)))}):
         assert leading(row, pack_inputs(given | many, row)) == (2,)

@@ -26,7 +26,7 @@ from tests.counting import calls_of
 from tests.service.conftest import array, floating, following, sample, variants
 from tests.wide import wide
 
-ORDERED = [name for name, row in QUERIES.items() if row.ordered]
+ORDERED = [name for name, row in QUERIES.items() if row.has_joint_order]
 _ROBOTS: dict[str, Robot] = {}
 
 
@@ -85,7 +85,7 @@ def assert_answers(robot: Robot, row: Row, found: Any, expected: Any, names: lis
     if row.result_type is None:
         pairs = dict.fromkeys(row.outputs, (found, expected))
     else:
-        pairs = {name: (getattr(found, name), getattr(expected, name)) for name in row.answers}
+        pairs = {name: (getattr(found, name), getattr(expected, name)) for name in row.result_names}
     for name, (one, other) in pairs.items():
         if name in row.outputs:
             other = reordered(other, row.outputs[name].shape, at)
@@ -137,7 +137,11 @@ def test_inputs_and_outputs_of_each_query(robot: Robot, remote: Any, query: str)
         values = at_random(robot, query, lead)
         for more in variants(robot, query, lead):
             asked = inputs_in_order(robot, row, {**values, **more}, names)
-            if row.alone and robot.tree.coupled and more.get(str(row.selector), "") in row.alone:
+            if (
+                row.rejects_mimic
+                and robot.tree.has_mimics
+                and more.get(str(row.kernel_option), "") in row.rejects_mimic
+            ):
                 with pytest.raises(FailedPreconditionError, match="follows"):
                     getattr(remote, query)(**asked)
                 continue
@@ -179,7 +183,7 @@ def test_rows_of_the_pandas_fingers(order: str) -> None:
 def test_rows_without_joints_are_not_ordered() -> None:
     assert "topology" not in ORDERED
     assert "constraint_bases" not in ORDERED
-    assert [name for name, row in COMPUTATIONS.items() if not row.ordered] == [
+    assert [name for name, row in COMPUTATIONS.items() if not row.has_joint_order] == [
         "segment_inverse_dynamics",
         "segment_matrices",
     ]
@@ -406,18 +410,18 @@ def test_requests_without_names_cost_no_more_than_before() -> None:
     robot = robot_of("fixed")
     service = Service([robot])
     values = at_random(robot, "inverse_dynamics", ())
-    there = flows.RemoteDescribed(robot.description)
+    there = flows.RemoteRobotProperties(robot.description)
     row = QUERIES["inverse_dynamics"]
 
     given = tuple(values.values())
-    request = flows.query_request(there, row, given, row.defaults)
+    request = flows.query_request(there, row, given, row.argument_defaults)
     assert set(request.inputs) == {"q", "v", "a"}
     payload = flows.pack_request(7, *request, 1e6)
     assert b"names" not in payload
     service.handle(payload, perf_counter_ns())
     now = perf_counter_ns()
     assert service.answer_single_state(payload, now) is not None
-    assert calls_of(lambda: flows.query_request(there, row, given, row.defaults)) <= 15
+    assert calls_of(lambda: flows.query_request(there, row, given, row.argument_defaults)) <= 15
     assert calls_of(lambda: service.answer_single_state(payload, now)) <= 22
     assert calls_of(lambda: service.handle(payload, now)) <= 211
     assert len(payload) == 292

@@ -210,12 +210,12 @@ def test_predicted_cost_is_actual_cost(service: Service, cart: Robot, name: str)
     assert peak < 1.5 * cost.bytes + len(payload) + (1 << 20)
 
 
-@pytest.mark.parametrize("name", [name for name, row in QUERIES.items() if row.axes is not None])
+@pytest.mark.parametrize("name", [name for name, row in QUERIES.items() if row.axes_option is not None])
 @pytest.mark.parametrize("states", [1, 300])
 def test_cost_of_world_axes_is_predicted(service: Service, cart: Robot, name: str, states: int) -> None:
     """It takes many times as long as the kernel."""
     row = EVERY_ROW[name]
-    cost, inputs, options = predicted(cart, row, (states,), **{str(row.axes): "world"})
+    cost, inputs, options = predicted(cart, row, (states,), **{str(row.axes_option): "world"})
     payload = bad_inputs.asked(row, inputs, options)
     assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["ok"]
     took = []

@@ -109,7 +109,7 @@ def attacks(robot: Robot, query: str) -> Iterator[dict[str, Any]]:
 OF_STATES = [name for name, row in QUERIES.items() if row.inputs]
 ATTACKED = [
     *((name, query) for name in ("pendulum", "cart_pendulum") for query in OF_STATES),
-    *wide((("gimbal", query) for query in OF_STATES), lambda case: bool(QUERIES[case[1]].inverts)),
+    *wide((("gimbal", query) for query in OF_STATES), lambda case: bool(QUERIES[case[1]].inverts_mass_matrix)),
 ]
 """Where no matrix is inverted, the gimbal is a robot like others."""
 
@@ -362,7 +362,7 @@ def test_a_defect_is_reported_as_internal() -> None:
 def test_states_of_every_size() -> None:
     """A robot with passive forces and mimic joints; a million states: `python -m qa.soak.finite`."""
     robot = restless(drawn(read(random_urdf(5, movable=2)), 2), 1)
-    assert robot.tree.coupled
+    assert robot.tree.has_mimics
     answered, refused, wrong = survey(robot, 1)
     assert not wrong
     assert answered > 10_000

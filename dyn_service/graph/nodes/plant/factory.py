@@ -77,7 +77,7 @@ def interfaces_of(p: PlantParameters, at: Configuration, robot: Hardware) -> tup
         InvalidArgumentError: The joints or the driver do not support an interface of the parameters.
     """
     asked = tuple(kind for kind in INTERFACES if kind in p.command_interfaces)
-    several = next((name for name, joint in zip(at.names, at.joints, strict=True) if not joint.adds_up), None)
+    several = next((name for name, joint in zip(at.names, at.joints, strict=True) if not joint.rate_is_velocity), None)
     if several is not None:
         can, why = EFFORT_ONLY, f"joint '{several}' has several degrees of freedom"
     elif robot.simulated:
@@ -286,14 +286,14 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
         FailedPreconditionError: MuJoCo is selected and not installed.
         UnimplementedError: MuJoCo does not support a joint or the integrator.
     """
-    from dyn_service.engine.overlaid import Overlaid
+    from dyn_service.engine.overlaid_robot import OverlaidRobot
 
     if p.engine == "mujoco":
         return _mujoco(robot, p)
     if p.mjcf:
         raise InvalidArgumentError("mjcf: a file for MuJoCo, expected engine 'mujoco'", path="mjcf")
 
-    bare = robot.base if isinstance(robot, Overlaid) else robot
+    bare = robot.base if isinstance(robot, OverlaidRobot) else robot
 
     def efforts_of(q: Array, wrenches: Sequence[Wrench]) -> Array:  # J^T f, independent of masses
         still = np.zeros(bare.nv)
@@ -472,7 +472,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     clock: what advances its time: wall time, `speed` times wall time (`faster`), or commands (`lockstep`): then states
     are published at state_rate_hz, else at control_rate_hz, and the plant goes on when a state is answered. With
     `faster` and `lockstep` the time is published on `/clock`. speed: of `faster`, relative to wall time.
-    lockstep_patience_s: wall time after which it goes on unanswered; 0 is never.
+    lockstep_timeout_s: wall time after which the plant continues without an answer; 0: never.
 
     max_catch_up_s: missed time that is integrated after an overrun; the rest is slipped. plant_state: topic or endpoint
     of its states, for its controller. joint_states: the same as ROS message. multi_dof_joint_states, odom: of joints
@@ -515,7 +515,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     contacts: list[dict[str, Any]] = []
     clock: Literal["real_time", "faster", "lockstep"] = "real_time"
     speed: Positive = 10.0
-    lockstep_patience_s: NotNegative = 10.0
+    lockstep_timeout_s: NotNegative = 10.0
     max_catch_up_s: NotNegative = 0.01
     plant_state: Annotated[str, on_topic("publishes", ros_type(PlantState))] = "plant_state"
     joint_states: Annotated[str, on_topic("publishes", ros_type(JointState))] = "joint_states"

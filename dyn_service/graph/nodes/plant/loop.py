@@ -8,7 +8,7 @@ simulated time then falls behind permanently, and the slip is counted.
 In lockstep wall time has no influence. The plant publishes a state, repeats it for late subscribers, and goes on to the
 next due state when the answering command has arrived, accepted or refused. If no command could be accepted, because the
 robot is stopped and too fast to be armed, the plant goes on by itself. Wall time matters only if a controller falls
-silent while the robot is under its command: after `lockstep_patience_s` the plant does the watchdog's cycles without
+silent while the robot is under its command: after `lockstep_timeout_s` the plant does the watchdog's cycles without
 commands, the watchdog stops the robot, and the plant waits again. The result thus depends on the commands, not on their
 timing.
 """
@@ -59,7 +59,7 @@ class PlantLoop:
         self.most = max(1, round(p.max_catch_up_s * p.rate_hz))
         self.slipped = self.unanswered = 0
         self.lateness = Lateness()
-        self._answer_timeout_s = p.lockstep_patience_s
+        self._answer_timeout_s = p.lockstep_timeout_s
         self._next_publish = 0
         self._sent, self._sent_s, self._first_sent_s = -1, 0.0, 0.0
         self._begun_s = 0.0

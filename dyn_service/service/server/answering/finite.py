@@ -95,7 +95,7 @@ class Diagnosis:
         """Returns the error for an output of the row; `ask` returns the outputs, packed or not, for other inputs."""
         text, lead = _described(self._row, found, self._names())
         singular = self._row.outputs[found.output].singular if np.isnan(found.value) else ""
-        return self._explain(text, lead, ask, inverts=bool(self._row.inverts), singular=singular)
+        return self._explain(text, lead, ask, inverts=bool(self._row.inverts_mass_matrix), singular=singular)
 
     def of_residual(self, found: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
         """Returns the error for a residual of the verification, whose formulations invert the mass matrix."""
@@ -148,8 +148,8 @@ class Diagnosis:
         )
 
     def _names(self) -> dict[str, Sequence[str]]:
-        rows = None if self._row.rows is None else self._options[self._row.rows]
-        return _dimension_names(self._robot) | ({} if rows is None else {str(self._row.selected): rows})
+        rows = None if self._row.rows_option is None else self._options[self._row.rows_option]
+        return _dimension_names(self._robot) | ({} if rows is None else {str(self._row.row_dimension): rows})
 
     def _at(self, name: str, value: Any, lead: tuple[int, ...]) -> Any:
         """Returns the input at one state of the batch."""
@@ -250,7 +250,7 @@ def _described(
     row: Query | Computation, found: NotFinite, names: Mapping[str, Sequence[str]]
 ) -> tuple[str, tuple[int, ...]]:
     """Returns which number of an answer is not finite, as text, and its state of the batch."""
-    between = row.between if isinstance(row, Computation) else {}
+    between = row.intermediate_outputs if isinstance(row, Computation) else {}
     spec = {**row.outputs, **between}.get(found.output)
     dims = () if spec is None else spec.shape
     lead = found.index[: len(found.index) - len(dims)]
@@ -298,7 +298,7 @@ def _dimension_names(robot: Robot) -> dict[str, Sequence[str]]:
     return {
         "nq": at.position_names,
         "nv": at.velocity_names,
-        "nr": robot.tree.ways,
+        "nr": robot.tree.rate_joints,
         "nm": robot.tree.moving_joints,
         "nl": robot.link_names,
         "nj": robot.all_joint_names,

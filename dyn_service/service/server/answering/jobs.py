@@ -268,7 +268,7 @@ class CompileClock:
         return min(tuple(self._making.values()), key=lambda each: each[1], default=None)
 
     def begun(self, kernel: str, maker: int = 0) -> None:
-        """The compilation of a kernel starts; see `kernels.making.Listener`. A maker compiles one at a time."""
+        """The compilation of a kernel starts; see `kernels.compile_events.Listener`. A maker compiles one at a time."""
         self._making[maker] = (kernel, perf_counter_ns())
 
     def ended(self, maker: int = 0) -> None:

@@ -100,7 +100,7 @@ class FastPath:
         self._at = robot.configuration
         positions = () if self._at.flat else row.of_kind("position")
         self._positions = tuple((vectors.index(name), name, f"inputs.{name}") for name in positions)
-        self._output, self._outputs = row.output, row.answers
+        self._output, self._outputs = row.output, row.result_names
         self._choices: dict[tuple[bytes, bool, bool], dict[str, Any]] = {}
         self._pushes: dict[bytes, list[Wrench]] = {}
         self._overlays: dict[bytes, Overlay | int] = {}
@@ -184,7 +184,7 @@ class FastPath:
             return None
         self._overlays[packed] = 0
         overlay: Overlay = unpack("overlay", msgspec.msgpack.decode(packed), "inputs.overlay")
-        if self._robot.known_view(overlay, "inputs.overlay").lead:
+        if self._robot.cached_overlaid(overlay, "inputs.overlay").lead:
             return None
         self._overlays[packed] = overlay
         return overlay
@@ -261,9 +261,10 @@ def read_options(row: Row, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def kernel_of(row: Query, inputs: Container[str], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
     """Returns the kernel for a request: method, variant, and whether passive forces act."""
-    method = next(iter(row.kernels), "") if row.selector is None else options.get(row.selector, next(iter(row.kernels)))
+    first = next(iter(row.kernels), "")
+    method = first if row.kernel_option is None else options.get(row.kernel_option, first)
     variant = Variant((row.wrenches or "") in inputs, (row.overlay or "") in inputs)
-    return method, variant, options.get(row.leaves_out or "", True)
+    return method, variant, options.get(row.passive_option or "", True)
 
 
 @lru_cache(maxsize=MAX_DECODERS)
@@ -289,7 +290,7 @@ def _inputs_decoder(
     fields += [(name, _vector(length) | UnsetType, UNSET) for name, length in lengths if name in optional]
     fields += [("wrenches_", Raw | UnsetType if row.wrenches else UnsetType, UNSET)]
     fields += [("overlay_", Raw | UnsetType if row.overlay else UnsetType, UNSET)]
-    fields += [("names_", tuple[str, ...] | UnsetType if row.ordered else UnsetType, UNSET)]
+    fields += [("names_", tuple[str, ...] | UnsetType if row.has_joint_order else UnsetType, UNSET)]
     called = {"wrenches_": row.wrenches or "wrenches_", "overlay_": row.overlay or "overlay_", "names_": NAMES}
     return _decoder("Inputs", fields, called)
 
@@ -416,7 +417,7 @@ class Plan:
         }
         result = self._ask(**{**inputs, **vectors}, **options)
         row = self._row
-        outputs = {row.output: result} if row.output else {name: getattr(result, name) for name in row.answers}
+        outputs = {row.output: result} if row.output else {name: getattr(result, name) for name in row.result_names}
         if order is not None:
             outputs = order.outward(row, outputs)
         for name, value in outputs.items():

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from dyn_service import __version__
 from dyn_service.api.cost import overlay_lead
-from dyn_service.api.inputs import unknown
+from dyn_service.api.inputs import unknown_name
 from dyn_service.api.queries import QUERIES
 from dyn_service.errors import (
     DynError,
@@ -54,7 +54,7 @@ class Served:
     def __init__(self, robot: Robot, metrics: Metrics, expires_s: float | None = None, used_ns: int = 0) -> None:
         self.robot = robot
         self.expires_s, self.used_ns = expires_s, used_ns
-        self.orders = Orders(robot.configuration, robot.tree.ways)
+        self.orders = Orders(robot.configuration, robot.tree.rate_joints)
         self.plans = {
             name: Plan(row, robot, robot.sizes, metrics.fast_path(name), self.orders) for name, row in QUERIES.items()
         }
@@ -261,7 +261,7 @@ class Administrator:
             for what, given, known in (("input", request.inputs, row.inputs), ("option", request.options, row.options)):
                 for name in given or ():
                     if name not in known:
-                        raise unknown(row.name, what, name, known)
+                        raise unknown_name(row.name, what, name, known)
         except DynError as refusal:
             if row.role is Role.LOAD:
                 record_refused(caller, request.query, request.robot, refusal)

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from dyn_service.api.arrays import spread
+from dyn_service.api.arrays import with_leading_axes
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation
 from dyn_service.errors import (
     DynError,
@@ -29,7 +29,7 @@ from dyn_service.errors import (
     ResourceExhaustedError,
     UnimplementedError,
 )
-from dyn_service.kernels.making import KernelMissingError
+from dyn_service.kernels.compile_events import KernelMissingError
 from dyn_service.model.order import Order
 from dyn_service.service.protocol.arrays import describe_value, pack_output
 from dyn_service.service.protocol.limits import RequestLimits
@@ -128,7 +128,7 @@ def _resolved(
     left = {**inputs, **options}
     robot = robot.asked(row, left)
     for name in row.of_kind("position"):
-        left[name] = spread(left[name], robot.lead)
+        left[name] = with_leading_axes(left[name], robot.lead)
     return robot, *({name: left[name] for name in of if name in left} for of in (inputs, options))
 
 
@@ -269,7 +269,7 @@ class Service:
     def answer_at_once(self, job: Job) -> bytes | None:
         """As `answer`, but returns None if that takes time: the answer is not finite, or a kernel is missing.
 
-        `kernels.making` decides which kernels may be compiled meanwhile.
+        `kernels.compile_events` decides which kernels may be compiled meanwhile.
         """
         request = job.request
         started = perf_counter_ns()

@@ -39,7 +39,7 @@ import dyn_service
 from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import WITHOUT_WRENCHES
 from dyn_service.errors import DynError, InternalError, ResourceExhaustedError, UnavailableError
-from dyn_service.kernels.making import listening
+from dyn_service.kernels.compile_events import listening
 from dyn_service.service.server.administration.access import local_caller
 from dyn_service.service.server.administration.audit import Change, record_refused, write
 from dyn_service.service.server.answering import jobs

@@ -29,7 +29,7 @@ from dyn_service.api.preparation import load_modules
 from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError
-from dyn_service.kernels.making import listening
+from dyn_service.kernels.compile_events import listening
 from dyn_service.service.protocol.messages import decode_reply_head, encode, peek
 from dyn_service.service.server.administration import audit
 from dyn_service.service.server.answering.jobs import Job
@@ -154,7 +154,7 @@ class ProcessWorker:
             resource.setrlimit(resource.RLIMIT_DATA, (most, most))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
-    # callbacks of kernels.making
+    # callbacks of kernels.compile_events
 
     def begun(self, kernel: str) -> None:
         """Reports that a compilation starts."""

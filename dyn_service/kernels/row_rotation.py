@@ -1,6 +1,6 @@
-"""Vectors of rows rotated to other axes, each row by the rotation of its link: one compiled function for all robots.
+"""Rotates the vectors of rows to other axes, each row by the rotation of its link: one function for all robots.
 
-The same operations in the same order as `engine.wrenches.turn`, so numbers are the same to the last bit.
+The operations and their order are those of `engine.wrenches.turn`, so the results have the same bits.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from dyn_service.kernels.emitting import DOUBLE, POINTER, at, integer, loop_over, word
 from dyn_service.kernels.jit import LoadedCode, Loop, gufunc, shared_code
+from dyn_service.kernels.llvm_ir import DOUBLE, POINTER, at, integer, loop_over, word
 
 _TURN = "turn"
 
 
-def turning(links: Sequence[int]) -> np.ufunc:
+def rotation_ufunc(links: Sequence[int]) -> np.ufunc:
     """Returns the gufunc (x, R) -> R x: x (..., rows, 3 k) has k vectors in each row, R (..., links, 3, 3).
 
     links: The index of the rotation of each row.
@@ -32,7 +32,7 @@ def turning(links: Sequence[int]) -> np.ufunc:
 
 @cache
 def _code() -> LoadedCode:
-    return shared_code(_TURN, "kernels.turning", _emit)
+    return shared_code(_TURN, "kernels.row_rotation", _emit)
 
 
 def _emit() -> str:

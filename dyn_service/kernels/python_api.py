@@ -20,8 +20,8 @@ import numpy as np
 from llvmlite import ir
 
 from dyn_service.api.arguments import Wrench
-from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.jit import numpy_function
+from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over
 
 # Offsets of fields: the type in the head of any object, and NumPy's PyArrayObject_fields.
 TYPE = 8
@@ -123,7 +123,7 @@ def _slots() -> Mapping[str, int]:
 
 def table(module: ir.Module) -> Any:
     """Adds the empty table to a module."""
-    content = ir.GlobalVariable(module, ir.ArrayType(POINTER, len(_NAMES)), "outside")
+    content = ir.GlobalVariable(module, ir.ArrayType(POINTER, len(_NAMES)), "api_table")
     content.linkage = "internal"
     content.initializer = ir.Constant(content.value_type, None)
     return content
@@ -164,28 +164,28 @@ class Writer:
 
     Args:
         module: The module of the function.
-        outside: The module's table.
+        api_table: The module's table.
         name: The name of the function.
         kind: The type of the function.
     """
 
-    def __init__(self, module: ir.Module, outside: Any, name: str, kind: ir.FunctionType) -> None:
+    def __init__(self, module: ir.Module, api_table: Any, name: str, kind: ir.FunctionType) -> None:
         self.function = ir.Function(module, kind, name)
         self.b = ir.IRBuilder(self.function.append_basic_block())
-        self.outside = outside
+        self.api_table = api_table
 
     def known(self, name: str) -> Any:
         """Returns the entry of the table with this name."""
-        return self.word(self.outside, _NAMES.index(name), POINTER)
+        return self.word(self.api_table, _NAMES.index(name), POINTER)
 
     def call(self, name: str, *values: Any) -> Any:
         """Calls a C function."""
         kind = _PYTHON[name] if name in _PYTHON else _NUMPY[name][2]
-        return self.b.call(self.word(self.outside, _NAMES.index(name), kind.as_pointer()), values)
+        return self.b.call(self.word(self.api_table, _NAMES.index(name), kind.as_pointer()), values)
 
     def part(self, wrench: Any, name: str) -> Any:
         """Returns a field of a `Wrench`."""
-        offset = self.word(self.outside, _NAMES.index(name))
+        offset = self.word(self.api_table, _NAMES.index(name))
         return self.b.load(at(self.b, wrench, offset), typ=POINTER)
 
     def is_a(self, thing: Any, name: str) -> Any:
@@ -210,7 +210,7 @@ class Writer:
         """Returns a field of an object."""
         return self.b.load(at(self.b, thing, integer(offset)), typ=kind)
 
-    def go_on_if(self, condition: Any, *, otherwise: ir.Block) -> None:
+    def continue_if(self, condition: Any, *, otherwise: ir.Block) -> None:
         """Branches to `otherwise` unless the condition holds."""
         following = self.b.append_basic_block()
         self.b.cbranch(condition, following, otherwise)
@@ -222,7 +222,7 @@ class Writer:
         kind: `list` or `tuple`, the type of the sequence.
         """
         b, name = self.b, f"Py{kind.capitalize()}"
-        self.go_on_if(b.icmp_signed("==", self.call(f"{name}_Size", items), length), otherwise=otherwise)
+        self.continue_if(b.icmp_signed("==", self.call(f"{name}_Size", items), length), otherwise=otherwise)
         overflow = b.alloca(I32)
         with loop_over(b, length) as k:
             item = self.call(f"{name}_GetItem", items, k)
@@ -230,11 +230,11 @@ class Writer:
                 with whole:  # NumPy converts integers of up to 64 bits
                     number = self.call("PyLong_AsLongLongAndOverflow", item, overflow)
                     fits = b.icmp_signed("==", b.load(overflow, typ=I32), short(0))
-                    self.go_on_if(fits, otherwise=otherwise)
+                    self.continue_if(fits, otherwise=otherwise)
                     self.put(numbers, k, b.sitofp(number, DOUBLE))
                 with other:
                     real = b.or_(self.is_a(item, "float"), self.is_a(item, "number"))
-                    self.go_on_if(real, otherwise=otherwise)
+                    self.continue_if(real, otherwise=otherwise)
                     self.put(numbers, k, self.call("PyFloat_AsDouble", item))
 
     def check_array(
@@ -256,19 +256,19 @@ class Writer:
         b = self.b
         aligned = b.icmp_signed("!=", b.and_(self.field(array, FLAGS, I32), short(ALIGNED)), short(0))
         lead = b.sub(b.sext(self.field(array, ND, I32), I64), axes)
-        self.go_on_if(b.and_(aligned, b.icmp_unsigned("<=", lead, integer(1))), otherwise=otherwise)
+        self.continue_if(b.and_(aligned, b.icmp_unsigned("<=", lead, integer(1))), otherwise=otherwise)
         kind, double = self.field(array, DESCR), self.known("float64")
         with b.if_then(b.icmp_unsigned("!=", kind, double)):
             # Unpickled arrays, and arrays computed from them, have their own dtype object.
             alike = self.call("PyArray_EquivTypes", kind, double)
-            self.go_on_if(b.icmp_unsigned("!=", alike, ir.Constant(alike.type, 0)), otherwise=otherwise)
+            self.continue_if(b.icmp_unsigned("!=", alike, ir.Constant(alike.type, 0)), otherwise=otherwise)
         shape = self.field(array, DIMENSIONS)
         with b.if_then(b.icmp_signed("==", lead, integer(1))):
             length, known = self.word(shape, 0), self.word(states, 0)
             first = b.icmp_signed("==", known, integer(-1))
-            self.go_on_if(b.or_(first, b.icmp_signed("==", length, known)), otherwise=otherwise)
+            self.continue_if(b.or_(first, b.icmp_signed("==", length, known)), otherwise=otherwise)
             self.put(states, 0, length)
         with loop_over(b, axes) as axis:
             length = self.word(shape, b.add(axis, lead))
-            self.go_on_if(b.icmp_signed("==", length, size(axis)), otherwise=otherwise)
+            self.continue_if(b.icmp_signed("==", length, size(axis)), otherwise=otherwise)
         return lead

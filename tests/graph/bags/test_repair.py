@@ -14,7 +14,7 @@ from rosbags.rosbag2 import Reader as Rosbag2Reader
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.bags.mcap_records import Place, places
 from dyn_service.graph.bags.reader import BagReader
-from dyn_service.graph.bags.repair import Mended, mend
+from dyn_service.graph.bags.repair import Repaired, repair
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.messages.std_msgs import String
 from tests.graph.bags.test_bags import T0, write
@@ -66,8 +66,8 @@ def test_a_summary_that_has_changed_is_made_anew(bag: Path, tmp_path: Path, chec
     if not checksum:
         data[footer.end - 4 : footer.end] = NO_CHECKSUM
     changed.write_bytes(data)
-    with pytest.raises(FailedPreconditionError, match="nothing to mend"):
-        mend(changed)
+    with pytest.raises(FailedPreconditionError, match="nothing to repair"):
+        repair(changed)
     assert changed.read_bytes() == data
     said = read(bag)
     first = {place.opcode: place for place in summary if place.opcode in SUMMARY}
@@ -77,10 +77,10 @@ def test_a_summary_that_has_changed_is_made_anew(bag: Path, tmp_path: Path, chec
             data[at] ^= 0x04
             changed.write_bytes(data)
             data[at] ^= 0x04
-            assert mend(changed) == Mended(0, True, 0)
+            assert repair(changed) == Repaired(0, True, 0)
             assert read(changed) == said
-            with pytest.raises(FailedPreconditionError, match="nothing to mend"):
-                mend(changed)
+            with pytest.raises(FailedPreconditionError, match="nothing to repair"):
+                repair(changed)
 
 
 def test_a_length_that_has_changed_loses_no_message(bag: Path, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_length_that_has_changed_loses_no_message(bag: Path, tmp_path: Path) -
     _, summary, _ = records(bag)
     data[summary[0].start + 3] ^= 0x40
     changed.write_bytes(data)
-    assert not mend(changed).ended
+    assert not repair(changed).ended
     assert read(changed) == read(bag)
 
 
@@ -102,7 +102,7 @@ def test_an_index_behind_a_chunk_is_made_anew(bag: Path, tmp_path: Path) -> None
             data[at] ^= 0x04
             changed.write_bytes(data)
             data[at] ^= 0x04
-            assert mend(changed) == Mended(0, True, 1)
+            assert repair(changed) == Repaired(0, True, 1)
             assert read(changed) == read(bag)
 
 
@@ -115,7 +115,7 @@ def test_a_chunk_that_has_changed_is_not_mended(bag: Path, tmp_path: Path) -> No
     data[summary[0].content] ^= 0x04
     changed.write_bytes(data)
     with pytest.raises(InvalidArgumentError, match=naming(f"byte {chunk.start}")):
-        mend(changed)
+        repair(changed)
     assert changed.read_bytes() == data
 
 
@@ -133,24 +133,24 @@ def test_the_files_of_others_are_whole_to_it(tmp_path: Path) -> None:
                 for time in (5, 3, 4):
                     writer.add_message(channel, time, b"\0\1\0\0\1\0\0\0\0", time)
             writer.finish()
-        with pytest.raises(FailedPreconditionError, match="nothing to mend"):
-            mend(path)
+        with pytest.raises(FailedPreconditionError, match="nothing to repair"):
+            repair(path)
     with BagWriter(tmp_path / "empty.mcap"):
         pass
-    with pytest.raises(FailedPreconditionError, match="nothing to mend"):
-        mend(tmp_path / "empty.mcap")
+    with pytest.raises(FailedPreconditionError, match="nothing to repair"):
+        repair(tmp_path / "empty.mcap")
 
 
 def test_a_rebuilt_summary_has_a_checksum(bag: Path, tmp_path: Path) -> None:
     """In a truncated and repaired bag, a name that changes later is detected."""
     cut = tmp_path / "cut.mcap"
     cut.write_bytes(bag.read_bytes()[:-60])
-    mend(cut)
+    repair(cut)
     data = bytearray(cut.read_bytes())
     _, summary, _ = records(cut)
     data[summary[0].content + 4] ^= 0x04
     cut.write_bytes(data)
-    with pytest.raises(InvalidArgumentError, match=naming("summary", "dyn bag mend")):
+    with pytest.raises(InvalidArgumentError, match=naming("summary", "dyn bag repair")):
         BagReader(cut)
 
 
@@ -163,5 +163,5 @@ def test_one_that_is_cut_off_within_the_last_index_is_ended(tmp_path: Path) -> N
     assert [place.opcode for place in inner[-2:]] == [Opcode.MESSAGE_INDEX] * 2
     cut.write_bytes(path.read_bytes()[: inner[-1].content + 3])
     lost = inner[-1].content + 3 - inner[-2].start
-    assert mend(cut) == Mended(lost, False, 0)
+    assert repair(cut) == Repaired(lost, False, 0)
     assert read(cut) == read(path)

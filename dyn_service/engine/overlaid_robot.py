@@ -23,8 +23,8 @@ import numpy as np
 from dyn_service.api.arrays import numbers
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import Array, Computation, Query
-from dyn_service.api.spec import EVERY_PART, WITHOUT_WRENCHES, Variant
-from dyn_service.engine.overlay import AlteredTrees
+from dyn_service.api.spec import PASSIVE_PARTS, WITHOUT_WRENCHES, Variant
+from dyn_service.engine.altered_trees import AlteredTrees
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.certificate import Certificate
@@ -48,7 +48,7 @@ _STILL = ("velocity", "acceleration")
 """Kinds of input that must be 0 for locked joints."""
 
 
-class Overlaid(Robot):
+class OverlaidRobot(Robot):
     """A robot with changed numbers. base: the robot whose kernels are used.
 
     Args:
@@ -60,7 +60,7 @@ class Overlaid(Robot):
     base: Robot
 
     def __init__(self, robot: Robot, altered: AlteredTrees, name: str | None = None) -> None:
-        self.base = base = robot.base if isinstance(robot, Overlaid) else robot
+        self.base = base = robot.base if isinstance(robot, OverlaidRobot) else robot
         about = robot._about if name is None else msgspec.structs.replace(robot._about, name=name)
         gravity = robot._gravity if altered.gravity is None else altered.gravity
         self._begin(base._shared, about, robot._configuration, altered.tree, altered.weld, gravity)
@@ -80,7 +80,7 @@ class Overlaid(Robot):
     def share(self, robots: Iterable[Robot]) -> None:
         """Uses the kernels of one of these robots if it is overlaid on the same robot."""
         for robot in robots:
-            base = robot.base if isinstance(robot, Overlaid) else robot
+            base = robot.base if isinstance(robot, OverlaidRobot) else robot
             if base.fingerprint == self.base.fingerprint:
                 self.base, self._library = base, base._library
                 return
@@ -93,7 +93,7 @@ class Overlaid(Robot):
             super().description,
             fingerprint=self.fingerprint,
             gravity=tuple(gravity.tolist()),
-            passive=tuple(part for part in EVERY_PART if part in self._tree.passive.acts),
+            passive=tuple(part for part in PASSIVE_PARTS if part in self._tree.passive.acts),
         )
 
     @property
@@ -131,7 +131,7 @@ class Overlaid(Robot):
         if not self._tree.passive.acts:
             return self
         tree = self._tree.without_passive
-        return type(self)(self, AlteredTrees(tree, self._weld.carrying(tree, ()), None))
+        return type(self)(self, AlteredTrees(tree, self._weld.with_numbers(tree, ()), None))
 
     def has_kernel(
         self, row: Query, method: str = "", variant: Variant = WITHOUT_WRENCHES, *, passive: bool = True

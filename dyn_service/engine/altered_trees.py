@@ -17,7 +17,7 @@ from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.building import too_large
 from dyn_service.model.composite import Weld
-from dyn_service.model.inertia import BodyInertia, above, principal_moments
+from dyn_service.model.inertia import BodyInertia, eigenvalues_exceed, principal_moments
 from dyn_service.model.passive import Passive
 from dyn_service.model.tree import Tree
 from dyn_service.support.suggestions import did_you_mean
@@ -49,7 +49,7 @@ class AlteredTrees(NamedTuple):
     gravity: Array | None
 
 
-def altered(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTrees:
+def with_overlay(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTrees:
     """Returns the trees of a robot with the numbers of an overlay.
 
     Args:
@@ -74,11 +74,11 @@ def altered(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTrees:
     locked = reader.locked(overlay)
     of_links = tuple(inertia.get(i, own) for i, own in enumerate(tree.inertia))
     changed = replace(tree, inertia=of_links, passive=passive).locked(locked)
-    return AlteredTrees(changed, weld.carrying(changed, inertia), gravity)
+    return AlteredTrees(changed, weld.with_numbers(changed, inertia), gravity)
 
 
-def carrying(tree: Tree, weld: Weld, payload: Any, path: str) -> AlteredTrees:
-    """Returns the trees of a robot with a payload on a link; raises the errors of `altered`.
+def with_payload(tree: Tree, weld: Weld, payload: Any, path: str) -> AlteredTrees:
+    """Returns the trees of a robot with a payload on a link; raises the errors of `with_overlay`.
 
     Args:
         tree: The tree with one body per link.
@@ -89,10 +89,10 @@ def carrying(tree: Tree, weld: Weld, payload: Any, path: str) -> AlteredTrees:
     reader, inertia = _Reader(tree, path), dict[int, BodyInertia]()
     reader.carry(payload, inertia)
     changed = replace(tree, inertia=tuple(inertia.get(i, own) for i, own in enumerate(tree.inertia)))
-    return AlteredTrees(changed, weld.carrying(changed, inertia), None)
+    return AlteredTrees(changed, weld.with_numbers(changed, inertia), None)
 
 
-def differing(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
+def overlay_to(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
     """Returns the overlay that turns a robot into `others`, which have the same links and joints.
 
     Numbers that differ have a leading axis, one entry per robot of `others`. Limits are not part of an overlay, and are
@@ -132,7 +132,7 @@ def differing(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
             links[name] = Inertial(**said)
     locked = others[0].tree.locked_joints if others else frozenset()
     for i in tree.movable:
-        if tree.joints[tree.leader[i]] in locked:  # no passive forces
+        if tree.joints[tree.mimicked_body[i]] in locked:  # no passive forces
             continue
         part = tree.in_rates[i]
         trees = (tree, *(other.tree for other in others))
@@ -265,12 +265,12 @@ class _Reader:
         for k, name in enumerate(names):
             place = f".locked[{k}]"
             joint = self._joint(name, place)
-            leader = tree.joints[tree.leader[joint]]
+            leader = tree.joints[tree.mimicked_body[joint]]
             if leader != name:
                 raise self._refused(place, f"joint '{name}' follows '{leader}': lock '{leader}' instead")
         still = {*names, *tree.locked_joints}
         for name in overlay.joints:
-            leader = tree.joints[tree.leader[self._joints[name]]]
+            leader = tree.joints[tree.mimicked_body[self._joints[name]]]
             if leader in still:
                 what = "is locked" if leader == name else f"follows '{leader}', which is locked"
                 out = "its numbers or the lock" if leader in names else "its numbers"
@@ -313,7 +313,7 @@ class _Reader:
             raise self._refused(place, "must be symmetric, found an asymmetric matrix")
         # No second moment, tr(I) / 2 - I, is negative; then no moment, the sum of two of them, is either.
         half = np.trace(one, axis1=-2, axis2=-1)[..., None, None] / 2 * np.eye(3)
-        good = above(half - one, -MOMENTS) | (size == 0.0)
+        good = eigenvalues_exceed(half - one, -MOMENTS) | (size == 0.0)
         if not good.all():
             worst, scale = (one[~good][0], size[~good][0]) if array.ndim > 2 else (one, size)
             a, b, c = (principal_moments(worst) * float(scale)).tolist()
@@ -332,7 +332,7 @@ class _Reader:
         if said.inertia is not None:
             axes, inertia = None, self._matrix(said.inertia, f"{place}.inertia")
         with np.errstate(over="ignore", invalid="ignore"):
-            return BodyInertia.of_centre(mass, com, inertia, axes)
+            return BodyInertia.from_com(mass, com, inertia, axes)
 
     def _bounded(self, body: BodyInertia, place: str) -> BodyInertia:
         """Returns the body; refuses one that is larger than the importer allows."""
@@ -341,7 +341,7 @@ class _Reader:
         return body
 
     def _carried(self, payload: Payload, place: str) -> BodyInertia:
-        return BodyInertia.of_centre(
+        return BodyInertia.from_com(
             self._mass(payload.mass, f"{place}.mass"),
             self.numbers(payload.com, f"{place}.com", (3,)),
             self._matrix(payload.inertia, f"{place}.inertia"),

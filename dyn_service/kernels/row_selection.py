@@ -1,4 +1,4 @@
-"""Selected rows of a kernel's outputs: only these are written.
+"""Calls of a kernel that write only selected rows of its outputs.
 
 The outputs of such a kernel have one row per link, or one per joint. Its machine code contains a table with the place
 of each output's entry in the buffer of results (`kernels.lower`). A selection has a table of the entries of its rows.

@@ -113,7 +113,7 @@ class _Loop:
     def __init__(self, b: ir.IRBuilder, start: Any) -> None:
         self.b, self.start = b, start
 
-    def goes_on(self, index: Any) -> Any:
+    def condition(self, index: Any) -> Any:
         """Emits whether the loop runs for an index."""
         raise NotImplementedError
 
@@ -129,7 +129,7 @@ class _Loop:
         b.position_at_end(self.head)
         self.index = b.phi(I64)
         self.index.add_incoming(self.start, before)
-        b.cbranch(self.goes_on(self.index), inside, self.after)
+        b.cbranch(self.condition(self.index), inside, self.after)
         b.position_at_end(inside)
         return self.index
 
@@ -147,7 +147,7 @@ class loop_over(_Loop):  # noqa: N801 - reads as a statement
         super().__init__(b, integer(0) if start is None else start)
         self.count, self.step = count, step
 
-    def goes_on(self, index: Any) -> Any:
+    def condition(self, index: Any) -> Any:
         """Whether the index is below the count."""
         return self.b.icmp_signed("<", index, self.count)
 
@@ -163,7 +163,7 @@ class chain_from(_Loop):  # noqa: N801 - reads as a statement
         super().__init__(b, start)
         self._following = following
 
-    def goes_on(self, index: Any) -> Any:
+    def condition(self, index: Any) -> Any:
         """Whether the index is not negative."""
         return self.b.icmp_signed(">=", index, integer(0))
 

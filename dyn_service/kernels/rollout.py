@@ -1,4 +1,4 @@
-"""Kernels called in turn, many times, in compiled code: the steps of a simulation and the law that controls it.
+"""Compiled loop that calls several kernels in turn, many times: the steps of a simulation and its control law.
 
     for each vector of states, one per lane:
         gather the first state and all constants
@@ -26,10 +26,10 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from dyn_service.errors import ResourceExhaustedError
-from dyn_service.kernels.emitting import DOUBLE, I32, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.jit import LoadedCode, host, shared_code
+from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.loop import Body, emit_gather, emit_scatter
-from dyn_service.kernels.outside import function
+from dyn_service.kernels.python_api import function
 from dyn_service.kernels.signature import Operand, Signature
 
 Array = NDArray[np.float64]
@@ -61,7 +61,7 @@ class Stage(NamedTuple):
     outputs: Mapping[str, str]
 
 
-def repeat(stages: Sequence[Stage], state: Mapping[str, Array], records: Mapping[str, Array], every: int) -> None:
+def run_stages(stages: Sequence[Stage], state: Mapping[str, Array], records: Mapping[str, Array], every: int) -> None:
     """Calls the kernels in turn and sets the records. Releases the GIL.
 
     Args:
@@ -125,29 +125,29 @@ def repeat(stages: Sequence[Stage], state: Mapping[str, Array], records: Mapping
     run(*tables, states, count, every)
 
 
-_REPEAT = "repeat"
+_RUN_STAGES = "run_stages"
 
 
 @cache
 def _function() -> tuple[Callable[..., None], LoadedCode]:
     """Returns the compiled function, loaded into this process, and its code."""
-    code = shared_code("repeated calls", "kernels.repeated", _emit)
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 11)(code.address(_REPEAT)), code
+    code = shared_code("repeated calls", "kernels.rollout", _emit)
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 11)(code.address(_RUN_STAGES)), code
 
 
 def _emit() -> str:
-    """Returns the LLVM module with `repeat`: four tables and their numbers of rows, then states, records, every.
+    """Returns the LLVM module with `run_stages`: four tables and their numbers of rows, then states, records, every.
 
     The rows are, of moves from or to arrays: address, strides from state to state and from step to step (of records,
     from record to record), number of entries, place of their vectors; of calls: function, in, out, workspace, table of
     places or 0, bytes of the results, copies, their number; of copies: source, target, bytes.
     """
-    module, lanes = ir.Module(name=_REPEAT), host().lanes
+    module, lanes = ir.Module(name=_RUN_STAGES), host().lanes
     vector = ir.VectorType(DOUBLE, lanes)
     gather, scatter = emit_gather(module, vector), emit_scatter(module, vector)
-    repeat = ir.Function(module, function(ir.VoidType(), *[I64] * 11), _REPEAT)
-    *tables, states, records, every = repeat.args
-    b = ir.IRBuilder(repeat.append_basic_block())
+    run_stages = ir.Function(module, function(ir.VoidType(), *[I64] * 11), _RUN_STAGES)
+    *tables, states, records, every = run_stages.args
+    b = ir.IRBuilder(run_stages.append_basic_block())
     constants, samples, calls, scatters = (
         (b.inttoptr(table, POINTER), rows) for table, rows in zip(tables[::2], tables[1::2], strict=True)
     )
@@ -166,8 +166,8 @@ def _emit() -> str:
             else:
                 b.call(gather, [cells, start, left, to_state, entries, integer(8)])
 
-    def spread(places: Any, target: Any, results: Any) -> None:
-        """Gives each entry of the results its value, by the table of places; those that are 0 are never written."""
+    def distribute(places: Any, target: Any, results: Any) -> None:
+        """Copies the results to their entries, by the table of places; entries that are always 0 are not written."""
         by_places = b.icmp_signed("!=", places, integer(0))
         with b.if_then(by_places), loop_over(b, results, step=8 * lanes) as offset:
             entry = b.udiv(offset, integer(2 * lanes))  # bytes of its word in the table
@@ -188,7 +188,7 @@ def _emit() -> str:
                     body, *buffers, places, results, copies, count = row(calls[0], k, 8)
                     kind = function(ir.VoidType(), *[POINTER] * 3).as_pointer()
                     b.call(b.inttoptr(body, kind), [b.inttoptr(each, POINTER) for each in buffers])
-                    spread(places, buffers[1], results)
+                    distribute(places, buffers[1], results)
                     with loop_over(b, count) as n:
                         place, to, size = row(b.inttoptr(copies, POINTER), n, 3)
                         with loop_over(b, size, step=8 * lanes) as offset:

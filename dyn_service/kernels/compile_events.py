@@ -1,0 +1,66 @@
+"""Events of compilations: the listener of a thread is called before and after each compilation in that thread.
+
+A compilation reads a kernel from disk or compiles it, and includes waiting for a thread that compiles for the same
+robot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+
+class Listener(Protocol):
+    """Receives notifications, of one kernel at a time."""
+
+    def begun(self, kernel: str) -> None:
+        """Called before a compilation."""
+
+    def ended(self) -> None:
+        """Called after a compilation, also after one that failed."""
+
+
+class KernelMissingError(Exception):
+    """Raised in `forbid_compilation` for a missing kernel; the message is its name."""
+
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_forbidden: ContextVar[bool] = ContextVar("forbidden", default=False)
+
+
+@contextmanager
+def forbid_compilation() -> Iterator[None]:
+    """Within this block, this thread compiles no kernel: a missing one raises `KernelMissingError`."""
+    token = _forbidden.set(True)
+    try:
+        yield
+    finally:
+        _forbidden.reset(token)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Within this block, the listener is notified of the compilations in this thread."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
+def compilation(kernel: str) -> Iterator[None]:
+    """Notifies the listener of this thread, if there is one, of a compilation within the block."""
+    if _forbidden.get():
+        raise KernelMissingError(kernel)
+    listener = _listener.get()
+    if listener is None:
+        yield
+        return
+    listener.begun(kernel)
+    try:
+        yield
+    finally:
+        listener.ended()

@@ -1,0 +1,449 @@
+"""Inverse kinematics: joint positions at which points of links reach targets, for many problems at once.
+
+A problem is a set of targets that one position q shall reach. Each iteration of each problem solves the damped normal
+equations (Levenberg-Marquardt) and stays within the position limits:
+
+    (J^T W^2 J + mu 1) dq = J^T W^2 e,    mu = e^T W^2 e / 2 + 1e-12 tr(J^T W^2 J)
+
+e is the error of all targets, J their Jacobian (the rows of `point_motion`), W the weights per metre and per radian.
+The damping falls with the square of the error, so that the last steps are Newton's. Joints at a limit that the step
+would leave are held, and the others solve again. A problem without an answer begins again at a random position.
+
+Only `point_motion` and `link_poses` of the robot are used, so a remote robot takes one request for each link and
+iteration, however many problems there are.
+
+Source: Newton-Euler document, (4) to (8), for J; the damping is Sugihara's (2011), without its constant term. Checked
+by tests/simulation/test_inverse_kinematics.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dyn_service.api.arrays import broadcast, found, numbers, vectors
+from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+
+Rows = NDArray[np.int_]
+"""Numbers of problems."""
+
+MAX_STEP = 1.0
+"""rad | m, largest entry of a step dq: the Jacobian says little about positions farther away."""
+
+_STALLED = 1e-3
+"""Smallest relative decrease of the squared error that counts as progress."""
+
+_PATIENCE = 5
+"""Iterations without progress after which an attempt ends."""
+
+_SINGULAR = 1e-4
+"""Relative singular value below which a direction counts as one in which the chain cannot move."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where a point of a link shall be, how the link shall be turned, or in which direction one of its axes shall
+    point.
+
+    At least one of `position`, `rotation` and `direction` is needed. Leading axes (...) are those of the problems.
+
+    Attributes:
+        link: The link.
+        position: (..., 3) m, of the point in the world.
+        rotation: (..., 3, 3) R_WL: columns are the link's axes in world axes.
+        direction: (..., 3) unit vector in world axes, where `axis` shall point; rotations about it are free.
+        axis: (3,) in link axes.
+        point: (3,) m, in the link's frame.
+        position_weight: Per metre.
+        rotation_weight: Per radian, of `rotation` and `direction`.
+    """
+
+    link: str
+    position: ArrayLike | None = None
+    rotation: ArrayLike | None = None
+    direction: ArrayLike | None = None
+    axis: ArrayLike = (0.0, 0.0, 1.0)
+    point: ArrayLike = (0.0, 0.0, 0.0)
+    position_weight: float = 1.0
+    rotation_weight: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class InverseKinematics:
+    """The answer: the position of each problem, and how far it is from each target.
+
+    Attributes:
+        q: (..., nq) positions within the limits; of problems that were not solved, those with the smallest error.
+        reached: (...,) whether all errors are within the tolerances.
+        position_error: (..., targets) m; 0 for targets without a position.
+        rotation_error: (..., targets) rad, the angle to `rotation` or `direction`; 0 for targets without.
+        reason: (...,) why a problem was not solved, "" if it was:
+            "out_of_reach": the distance from the first moving joint to a position is larger than the chain is long;
+            "limit": with position limits ignored, a solution was found from q;
+            "singular": at q no small motion decreases the error: the error is in directions in which the chain cannot
+            move. The target may have no solution;
+            "not_converged": none of these; more iterations or attempts may help.
+        attempts: (...,) number of starting positions tried.
+    """
+
+    q: Array
+    reached: NDArray[np.bool_]
+    position_error: Array
+    rotation_error: Array
+    reason: NDArray[np.str_]
+    attempts: NDArray[np.int_]
+
+
+def inverse_kinematics(
+    robot: RobotQueries,
+    targets: Target | Sequence[Target],
+    *,
+    seed: ArrayLike | None = None,
+    position_tolerance: float = 1e-6,
+    rotation_tolerance: float = 1e-6,
+    iterations: int = 60,
+    attempts: int = 20,
+    rng: np.random.Generator | int = 0,
+) -> InverseKinematics:
+    """Returns positions within the limits at which all targets are reached, as far as they were found.
+
+    Args:
+        robot: In this process or remote.
+        targets: One, or several that hold at once; their leading axes broadcast.
+        seed: (..., nq) where to begin; leading axes broadcast with those of targets. None: the middle of the limits.
+        position_tolerance: m, largest distance of a point from its position.
+        rotation_tolerance: rad, largest angle.
+        iterations: Largest number for each attempt.
+        attempts: Largest number of starting positions: the seed, then random ones within the limits (joints without
+            limits: up to pi, rad or m, away from the seed).
+        rng: Of the random positions, or its seed. The same seed gives the same answer.
+
+    Raises:
+        InvalidArgumentError: A target has the wrong shape or no part, or a number is out of its range.
+        NotFoundError: The robot has no such link.
+    """
+    wanted = [targets] if isinstance(targets, Target) else list(targets)
+    if not wanted:
+        raise InvalidArgumentError("targets is empty: at least one is needed", path="targets")
+    for name, value, least in (("iterations", iterations, 1), ("attempts", attempts, 1)):
+        if value < least:
+            raise InvalidArgumentError(f"{name} must be at least {least}, found {value}", path=name)
+    for name, tolerance in (("position_tolerance", position_tolerance), ("rotation_tolerance", rotation_tolerance)):
+        if not tolerance > 0.0:
+            raise InvalidArgumentError(f"{name} must be positive, found {tolerance}", path=name)
+    at = robot.configuration
+    goals = [_Goal.read(robot, target, k) for k, target in enumerate(wanted)]
+    begin = robot.limits.middle(at.neutral) if seed is None else vectors("seed", seed, at.nq)
+    lead = broadcast({"seed": begin.shape[:-1], **{f"targets[{k}]": goal.lead for k, goal in enumerate(goals)}})
+    count = int(np.prod(lead))
+    solver = _Solver(
+        robot,
+        [goal.spread(lead) for goal in goals],
+        np.array([position_tolerance, rotation_tolerance]),
+        iterations,
+        robot.limits.lower,
+        robot.limits.upper,
+    )
+    begin = np.broadcast_to(begin, (*lead, at.nq)).reshape(count, at.nq)
+    random = np.random.default_rng(rng)
+    best = _Found.worst(np.clip(begin, solver.lower, solver.upper), len(goals))
+    tried, left = np.zeros(count, int), np.arange(count)
+    for attempt in range(attempts):
+        start = begin[left] if attempt == 0 else _random(robot, begin[left], random)
+        best.keep_better(left, solver.solve(start, left))
+        tried[left] += 1
+        left = left[~best.reached[left]]
+        if not len(left):
+            break
+    reason = np.full(count, "", dtype="<U13")
+    if len(left):
+        reason[left] = _reasons(robot, solver, best, left)
+    return InverseKinematics(
+        best.q.reshape(*lead, at.nq),
+        best.reached.reshape(lead),
+        best.errors[..., 0].reshape(*lead, len(goals)),
+        best.errors[..., 1].reshape(*lead, len(goals)),
+        reason.reshape(lead),
+        tried.reshape(lead),
+    )
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """A target as arrays. Absent parts are None."""
+
+    link: str
+    point: Array
+    axis: Array
+    position: Array | None
+    rotation: Array | None
+    direction: Array | None
+    weights: tuple[float, float]
+    lead: tuple[int, ...] = ()
+
+    @classmethod
+    def read(cls, robot: RobotQueries, target: Target, k: int) -> _Goal:
+        path = f"targets[{k}]"
+        if target.link not in robot.link_names:
+            known = ", ".join(robot.link_names)
+            raise NotFoundError(f"there is no link '{target.link}' in robot '{robot.name}': its links are {known}")
+        if target.rotation is not None and target.direction is not None:
+            raise InvalidArgumentError(f"{path} has both rotation and direction: give one of them", path=path)
+        position, rotation, direction = (
+            None if value is None else _finite(f"{path}.{name}", value, shape)
+            for name, value, shape in (
+                ("position", target.position, (3,)),
+                ("rotation", target.rotation, (3, 3)),
+                ("direction", target.direction, (3,)),
+            )
+        )
+        if position is None and rotation is None and direction is None:
+            raise InvalidArgumentError(f"{path} needs a position, a rotation or a direction", path=path)
+        if rotation is not None and not np.allclose(rotation @ np.swapaxes(rotation, -1, -2), np.eye(3), atol=1e-6):
+            raise InvalidArgumentError(f"{path}.rotation must be a rotation matrix: R R^T is not 1", path=path)
+        weights = (float(target.position_weight), float(target.rotation_weight))
+        if not all(0.0 < weight < np.inf for weight in weights):
+            raise InvalidArgumentError(f"the weights of {path} must be positive and finite, found {weights}", path=path)
+        point = _finite(f"{path}.point", target.point, (3,))
+        axis = _unit(f"{path}.axis", _finite(f"{path}.axis", target.axis, (3,)))
+        if direction is not None:
+            direction = _unit(f"{path}.direction", direction)
+        lead = broadcast(
+            {
+                "position": () if position is None else position.shape[:-1],
+                "rotation": () if rotation is None else rotation.shape[:-2],
+                "direction": () if direction is None else direction.shape[:-1],
+            }
+        )
+        return cls(target.link, point, axis, position, rotation, direction, weights, lead)
+
+    def spread(self, lead: tuple[int, ...]) -> _Goal:
+        """Returns it with one row for each problem."""
+        position, rotation, direction = (
+            None if x is None else np.broadcast_to(x, (*lead, *x.shape[len(x.shape) - size :])).reshape(-1, *[3] * size)
+            for x, size in ((self.position, 1), (self.rotation, 2), (self.direction, 1))
+        )
+        return _Goal(self.link, self.point, self.axis, position, rotation, direction, self.weights)
+
+
+@dataclass
+class _Found:
+    """q: (n, nq). errors: (n, targets, 2), m and rad. cost: (n,), squared weighted error. reached: (n,)."""
+
+    q: Array
+    errors: Array
+    cost: Array
+    reached: NDArray[np.bool_]
+
+    @classmethod
+    def worst(cls, q: Array, targets: int) -> _Found:
+        n = len(q)
+        return cls(q.copy(), np.full((n, targets, 2), np.inf), np.full(n, np.inf), np.zeros(n, bool))
+
+    def keep_better(self, rows: Rows, other: _Found) -> None:
+        """Replaces these rows by those of `other` that have a smaller error."""
+        better = other.reached | (other.cost < self.cost[rows])
+        for name in ("q", "errors", "cost", "reached"):
+            getattr(self, name)[rows[better]] = getattr(other, name)[better]
+
+
+@dataclass
+class _Solver:
+    """tolerances: (2,), m and rad. lower, upper: (nq,)."""
+
+    robot: RobotQueries
+    goals: Sequence[_Goal]
+    tolerances: Array
+    iterations: int
+    lower: Array
+    upper: Array
+    bounded: NDArray[np.int_] = field(init=False)
+    """Entries of v whose joints have one entry in q, and that entry: (k, 2). Others have no limits."""
+
+    def __post_init__(self) -> None:
+        at = self.robot.configuration
+        pairs = zip(at.q_slices, at.v_slices, strict=True)
+        ends = [(of.start, to.start) for of, to in pairs if of.stop - of.start == to.stop - to.start == 1]
+        self.bounded = np.array(ends, int).reshape(-1, 2)
+
+    def solve(self, q: Array, rows: Rows) -> _Found:
+        """Iterates from q (n, nq) with the goals of these rows; returns the best position of each."""
+        at, n = self.robot.configuration, len(q)
+        q = self._within(q)
+        best = _Found.worst(q, len(self.goals))
+        active, lowest, waited = np.arange(n), np.full(n, np.inf), np.zeros(n, int)
+        for _ in range(self.iterations + 1):
+            e, J, errors = self.errors(q[active], rows[active])
+            cost = np.einsum("ni,ni->n", e, e)
+            reached = np.asarray((errors <= self.tolerances).all(axis=(1, 2)))
+            best.keep_better(active, _Found(q[active], errors, cost, reached))
+            waited[active] = np.where(cost < (1.0 - _STALLED) * lowest[active], 0, waited[active] + 1)
+            lowest[active] = np.minimum(lowest[active], cost)
+            go = ~reached & (waited[active] < _PATIENCE)
+            if not go.any():
+                break
+            active = active[go]
+            step = self._step(q[active], e[go], J[go], cost[go])
+            q[active] = self._within(at.integrate(q[active], step))
+        return best
+
+    def errors(self, q: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        """Returns the weighted error (n, m), its Jacobian (n, m, nv), and the errors of each target (n, targets, 2)."""
+        still = np.zeros((len(q), self.robot.nv))
+        parts, jacobians, sizes = [], [], np.zeros((len(q), len(self.goals), 2))
+        for k, goal in enumerate(self.goals):
+            motion = self.robot.point_motion(q, still, goal.link, point=goal.point)
+            per_metre, per_radian = goal.weights
+            if goal.position is not None:
+                error = goal.position[rows] - motion.position
+                sizes[:, k, 0] = np.linalg.norm(error, axis=-1)
+                parts.append(per_metre * error)
+                jacobians.append(per_metre * motion.jacobian[:, 3:])
+            if goal.rotation is not None:
+                error = rotation_vector(goal.rotation[rows] @ np.swapaxes(motion.rotation, -1, -2))
+                turning = motion.jacobian[:, :3]
+            elif goal.direction is not None:
+                now = motion.rotation @ goal.axis
+                error = _turn(now, goal.direction[rows])
+                turning = motion.jacobian[:, :3] - now[..., None] * (now[:, None] @ motion.jacobian[:, :3])
+            else:
+                continue
+            sizes[:, k, 1] = np.linalg.norm(error, axis=-1)
+            parts.append(per_radian * error)
+            jacobians.append(per_radian * turning)
+        return np.concatenate(parts, axis=-1), np.concatenate(jacobians, axis=-2), sizes
+
+    def _step(self, q: Array, e: Array, J: Array, cost: Array) -> Array:
+        """Returns the damped step (n, nv); joints at a limit that it would leave are held."""
+        H, g = np.swapaxes(J, -1, -2) @ J, (e[:, None] @ J)[:, 0]
+        diagonal = np.arange(H.shape[-1])
+        H[:, diagonal, diagonal] += (0.5 * cost + 1e-12 * np.trace(H, axis1=-2, axis2=-1) + 1e-300)[:, None]
+        step = np.linalg.solve(H, g[..., None])[..., 0]
+        in_q, in_v = self.bounded.T
+        for _ in range(2):
+            low, high = q[:, in_q] <= self.lower[in_q], q[:, in_q] >= self.upper[in_q]
+            leaves = (low & (step[:, in_v] < 0.0)) | (high & (step[:, in_v] > 0.0))
+            some = leaves.any(axis=1)
+            if not some.any():
+                break
+            held = np.zeros((int(some.sum()), H.shape[-1]), bool)
+            held[:, in_v] = leaves[some]
+            fixed = np.where(held[:, :, None] | held[:, None, :], 0.0, H[some])
+            fixed[:, diagonal, diagonal] += held
+            step[some] = np.linalg.solve(fixed, np.where(held, 0.0, g[some])[..., None])[..., 0]
+        largest = np.abs(step).max(axis=1, initial=0.0)
+        return np.asarray(step * np.minimum(1.0, MAX_STEP / np.maximum(largest, 1e-300))[:, None])
+
+    def _within(self, q: Array) -> Array:
+        in_q = self.bounded[:, 0]
+        q[:, in_q] = np.clip(q[:, in_q], self.lower[in_q], self.upper[in_q])
+        return q
+
+
+def rotation_vector(R: ArrayLike) -> Array:
+    """Returns the rotation vectors (..., 3), rad, of rotation matrices (..., 3, 3); their lengths are at most pi."""
+    R = np.asarray(R, float)
+    imaginary = np.stack([R[..., 2, 1] - R[..., 1, 2], R[..., 0, 2] - R[..., 2, 0], R[..., 1, 0] - R[..., 0, 1]], -1)
+    sine, cosine = 0.5 * np.linalg.norm(imaginary, axis=-1), 0.5 * (np.trace(R, axis1=-2, axis2=-1) - 1.0)
+    angle = np.arctan2(sine, cosine)
+    vector = np.asarray(imaginary * (0.5 * angle / np.where(sine > 0.0, sine, 1.0) + 0.5 * (sine == 0.0))[..., None])
+    turned = cosine < -0.9  # the sine is small there: the axis is a column of (R + R^T)/2 - cos 1 = (1 - cos) a a^T
+    if turned.any():
+        outer = 0.5 * (R[turned] + np.swapaxes(R[turned], -1, -2)) - cosine[turned][:, None, None] * np.eye(3)
+        largest = np.argmax(np.einsum("nii->ni", outer), axis=-1)
+        axis = np.take_along_axis(outer, largest[:, None, None], axis=-1)[..., 0]
+        axis /= np.linalg.norm(axis, axis=-1, keepdims=True)
+        sign = np.where(np.einsum("ni,ni->n", axis, imaginary[turned]) < 0.0, -1.0, 1.0)
+        vector[turned] = axis * (sign * angle[turned])[:, None]
+    return vector
+
+
+def _turn(now: Array, to: Array) -> Array:
+    """Returns the shortest rotation vectors (n, 3) from unit vectors to others; from opposite ones about any axis."""
+    axis, cosine = np.cross(now, to), np.einsum("ni,ni->n", now, to)
+    sine = np.linalg.norm(axis, axis=-1)
+    opposite = (sine < 1e-8) & (cosine < 0.0)
+    if opposite.any():
+        least = np.eye(3)[np.argmin(np.abs(now[opposite]), axis=-1)]
+        axis[opposite] = np.cross(now[opposite], least)
+        sine[opposite] = np.linalg.norm(axis[opposite], axis=-1)
+    angle = np.where(opposite, np.pi, np.arctan2(sine, cosine))
+    return np.asarray(axis * np.where(sine > 0.0, angle / np.maximum(sine, 1e-300), 1.0)[:, None])
+
+
+def _finite(path: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
+    """Returns (..., *shape) numbers."""
+    array = numbers(value)
+    if array is None or array.shape[array.ndim - len(shape) :] != shape or not np.isfinite(array).all():
+        sizes = ", ".join(map(str, shape))
+        raise InvalidArgumentError(f"{path} must be (..., {sizes}) finite numbers, found {found(value)}", path=path)
+    return array
+
+
+def _unit(path: str, vector: Array) -> Array:
+    length = np.linalg.norm(vector, axis=-1, keepdims=True)
+    if (length == 0.0).any():
+        raise InvalidArgumentError(f"{path} has length 0: a direction is needed", path=path)
+    return np.asarray(vector / length)
+
+
+def _random(robot: RobotQueries, near: Array, rng: np.random.Generator) -> Array:
+    """Returns random positions: joints with limits between them, others up to pi (rad or m) away from `near`."""
+    at, limits = robot.configuration, robot.limits
+    q = at.integrate(near, rng.uniform(-np.pi, np.pi, (len(near), at.nv)))
+    bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper)
+    width = limits.upper[bounded] - limits.lower[bounded]
+    q[:, bounded] = limits.lower[bounded] + rng.uniform(size=(len(near), int(bounded.sum()))) * width
+    return q
+
+
+def _reasons(robot: RobotQueries, solver: _Solver, best: _Found, rows: Rows) -> NDArray[np.str_]:
+    """Returns why the problems of these rows were not solved; see `InverseKinematics.reason`."""
+    q = best.q[rows]
+    e, J, _ = solver.errors(q, rows)
+    # The part of the error that a motion could remove: its projection on the directions in which the chain can move.
+    U, size, _ = np.linalg.svd(J, full_matrices=False)
+    moves = size > _SINGULAR * size.max(axis=1, initial=1e-300, keepdims=True)
+    removable = np.linalg.norm(np.where(moves, (e[:, None] @ U)[:, 0], 0.0), axis=1)
+    stuck = removable <= _SINGULAR**0.5 * np.linalg.norm(e, axis=1)
+    unlimited = np.full(robot.configuration.nq, np.inf)
+    free = replace(solver, lower=-unlimited, upper=unlimited).solve(q.copy(), rows)
+    far = np.zeros(len(rows), bool)
+    for goal in solver.goals:
+        if goal.position is not None:
+            origin, length = _reach(robot, goal)
+            far |= np.linalg.norm(goal.position[rows] - origin, axis=-1) > length + solver.tolerances[0]
+    return np.where(far, "out_of_reach", np.where(free.reached, "limit", np.where(stuck, "singular", "not_converged")))
+
+
+def _reach(robot: RobotQueries, goal: _Goal) -> tuple[Array, float]:
+    """Returns the origin (3,) of the first moving link on the way to the target's link, and how far from it the point
+    can be at most: the sum of the distances between the origins of the links between, and the travel of their joints.
+    """
+    joints = {joint.child: joint for joint in robot.description.joints}
+    path = []
+    link: str | None = goal.link
+    while link in joints:
+        path.append(joints[link])
+        link = joints[link].parent
+    path.reverse()
+    first = next((k for k, joint in enumerate(path) if joint.type != "fixed"), len(path))
+    poses = robot.link_poses(robot.configuration.neutral)
+    place = dict(zip(poses.links, poses.position, strict=True))
+    length = float(np.linalg.norm(goal.point))
+    for k, joint in enumerate(path[first:]):
+        if joint.type not in ("fixed", "revolute", "continuous", "prismatic") or joint.mimic is not None:
+            return np.zeros(3), np.inf
+        if k:  # the first joint turns about its own origin
+            length += float(np.linalg.norm(place[joint.child] - place[joint.parent or ""]))
+        if joint.type == "prismatic":
+            entry = robot.configuration.q_slices[robot.configuration.names.index(joint.name)].start
+            neutral = robot.configuration.neutral[entry]
+            limits = (robot.limits.lower[entry], robot.limits.upper[entry])
+            length += max(abs(limit - neutral) for limit in limits)
+    start = path[first].child if first < len(path) else goal.link
+    return place[start], length
