@@ -3,6 +3,7 @@
 main              arguments, `dyn serve`, `dyn call`, `dyn metrics`; errors as one line and an exit status
 robots            `dyn robots`, `check`, `convert`
 bench             `dyn bench`
+export            `dyn export`
 launch            `dyn launch`, `dyn run`, commands of single nodes
 nodes             `dyn node`, `lifecycle`, `param`, `service`: running systems, as in ROS 2
 topic             `dyn topic`

@@ -7,5 +7,6 @@ wrenches        external wrenches of a call -> inputs of kernels
 altered_trees   the trees of a robot with an overlay or payload
 overlaid_robot  a robot with an overlay: kernels of the original, changed numbers
 rows            names and axes of the rows of results
+export          queries as C functions: header, self-test, CMake file
 rollouts        many steps of a simulation, with a control law
 """

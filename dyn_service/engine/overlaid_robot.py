@@ -10,9 +10,11 @@ also in `tree` and `bodies`.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -104,6 +106,10 @@ class OverlaidRobot(Robot):
             )
         x, y, z = self._gravity.tolist()
         return replace(description, gravity=(x, y, z))
+
+    def export(self, queries: Iterable[str], folder: str | os.PathLike[str], **options: Any) -> list[Path]:
+        """Writes queries as C functions; see `Robot.export`, and `as_described` for further errors."""
+        return Robot(self.as_described).export(queries, folder, **options)
 
     @property
     def free(self) -> Array:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -341,6 +342,37 @@ class Robot(RobotQueries):
                 progress(signature.name, time.perf_counter() - begun)
         preparation.load_modules(names)
         _ = self.massless_joint  # slow to compute, so computed here
+
+    def export(
+        self,
+        queries: Iterable[str],
+        folder: str | os.PathLike[str],
+        *,
+        target: str = "host",
+        name: str | None = None,
+        force: bool = False,
+    ) -> list[Path]:
+        """Writes queries as C functions that need no Python; see docs/export.md.
+
+        Args:
+            queries: Names of queries, or `QUERY:METHOD` for a choice of its method, frame or integrator.
+            folder: Where to write; it is created.
+            target: The processor, one of `kernels.export.TARGETS`.
+            name: The first part of all names; None: the robot's name.
+            force: Whether to overwrite existing files.
+
+        Returns:
+            The files: object file, header, self-test, CMake file, and the shared library if a linker is installed.
+
+        Raises:
+            UnimplementedError: There is no such query.
+            InvalidArgumentError: An argument is invalid, a file exists, or the folder cannot be written.
+            FailedPreconditionError: A query has no answer for this robot.
+            ResourceExhaustedError: A query needs too many operations.
+        """
+        exporting = importlib.import_module("dyn_service.engine.export")  # imports the tracer
+        written: list[Path] = exporting.export(self, queries, folder, target=target, name=name, force=force)
+        return written
 
     def has_kernel(
         self, row: Query, method: str = "", variant: Variant = WITHOUT_WRENCHES, *, passive: bool = True

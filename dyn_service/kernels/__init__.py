@@ -22,5 +22,6 @@ certificate     the result of this comparison
 store           the key of a kernel, and compiled kernels on disk
 library         the kernels of one robot: compiled on first use, certified, kept in memory and on disk
 row_selection   selected rows of a kernel's outputs
+export          kernels as C functions in an object file, for this processor or another
 compile_events  notifications of compilations
 """

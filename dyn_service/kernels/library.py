@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,14 @@ from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.store import COMPILER, provenance
 from dyn_service.kernels.wrenches import Place, WrenchConversion
 from dyn_service.model.tree import Tree
+
+if TYPE_CHECKING:
+    from dyn_service.kernels.frames import KernelTree
+    from dyn_service.kernels.graph import Graph
+    from dyn_service.kernels.rolled import Rolled
+    from dyn_service.kernels.staged import Staged
+
+    Traced: TypeAlias = Graph | Rolled | Staged
 
 _REFUSAL = "refused as too large"
 _FILE_FORMAT = "certificate or refusal, line break, code"
@@ -228,10 +236,8 @@ class KernelLibrary:
         from dyn_service.kernels.budget import check_memory, check_operations, rolled_if_large
         from dyn_service.kernels.certify import certified
         from dyn_service.kernels.compiling import compiled
-        from dyn_service.kernels.frames import KernelTree, kernel_tree
-        from dyn_service.kernels.graph import Graph, trace
-        from dyn_service.kernels.rolled import Rolled, roll
-        from dyn_service.kernels.staged import Staged, inner_of, staged
+        from dyn_service.kernels.frames import kernel_tree
+        from dyn_service.kernels.staged import inner_of
 
         if any(rolled_if_large(kernel_tree(self.links, of.bodies), inner_of(of) or of) for of in signature.parts):
             self._save(signature, {_SEPARATE: True}, b"")
@@ -239,7 +245,7 @@ class KernelLibrary:
         model = kernel_tree(self.links, signature.bodies)
         built: list[tuple[bytes, Loop]] = []
 
-        def build(graph: Graph | Rolled | Staged) -> np.ufunc:
+        def build(graph: Traced) -> np.ufunc:
             if graph.is_rolled:
                 check_memory(graph, model.tree, host().lanes)
             else:
@@ -248,18 +254,10 @@ class KernelLibrary:
             built.append((code, loop))
             return kernel
 
-        def traced(of: KernelTree, signature: Signature) -> Graph | Rolled | Staged:
-            def part(signature: Signature) -> Graph | Rolled:
-                if loops is None:
-                    return trace(of, signature)
-                return loops if of is model and signature == loops.signature else roll(of, signature)
-
-            return part(signature) if inner is None else staged(signature, part)
-
         inner = inner_of(signature)
         try:
             loops = None if signature.parts else rolled_if_large(model, inner or signature)
-            kernel, certificate, _ = certified(self.links, signature, build, traced)
+            kernel, certificate, _ = certified(self.links, signature, build, _tracer(model, loops))
         except ResourceExhaustedError as refusal:
             self._refused[signature.name] = str(refusal)
             self._save(signature, {_REFUSAL: str(refusal)}, b"")
@@ -268,6 +266,22 @@ class KernelLibrary:
         self._save(signature, asdict(certificate), code)
         release_freed_memory()
         return LibraryKernel(kernel, certificate, loop)
+
+    def graph(self, signature: Signature) -> Traced:
+        """Returns the graph that the code of a kernel is made of; makes the kernel if it is missing.
+
+        Raises:
+            ResourceExhaustedError: The kernel needs too many operations.
+        """
+        from dyn_service.kernels.budget import rolled_if_large
+        from dyn_service.kernels.frames import kernel_tree, welded
+        from dyn_service.kernels.staged import inner_of
+
+        form = self._get(signature).certificate.form
+        model = kernel_tree(self.links, signature.bodies)
+        chosen = signature.bodies != "chosen" or form == "chosen frames"
+        loops = rolled_if_large(model, inner_of(signature) or signature)
+        return _tracer(model, loops)(model if chosen else welded(self.links), signature)
 
     def _save(self, signature: Signature, about: dict[str, object], code: bytes) -> None:
         store.save(self._key(signature), json.dumps(about).encode() + b"\n" + code)
@@ -283,3 +297,20 @@ class KernelLibrary:
             machine.cpu,
             machine.features,
         )
+
+
+def _tracer(model: KernelTree, loops: Rolled | None) -> Callable[[KernelTree, Signature], Traced]:
+    """Returns the function that traces a kernel on a tree, as loops if `loops`, those on `model`, are given."""
+    from dyn_service.kernels.graph import trace
+    from dyn_service.kernels.rolled import roll
+    from dyn_service.kernels.staged import inner_of, staged
+
+    def traced(of: KernelTree, signature: Signature) -> Traced:
+        def part(signature: Signature) -> Graph | Rolled:
+            if loops is None:
+                return trace(of, signature)
+            return loops if of is model and signature == loops.signature else roll(of, signature)
+
+        return part(signature) if inner_of(signature) is None else staged(signature, part)
+
+    return traced

@@ -75,7 +75,7 @@ def lower(graph: Graph | Rolled | Staged, lanes: int) -> str:
     module = ir.Module(name=graph.signature.name)
     vector = ir.VectorType(DOUBLE, lanes)
     places: list[int] = []
-    _emit(module, graph, vector, BODY, places).linkage = ""
+    emit_body(module, graph, vector, BODY, places).linkage = ""
     results = sum(operand.size for operand in graph.signature.outputs)
     cleared = graph.entered if isinstance(graph, Staged) else 0
     _emit_table(module, SIZES, I64, [lanes, results, graph.workspace, cleared])
@@ -92,15 +92,15 @@ def _emit_table(module: ir.Module, name: str, kind: Any, numbers: Sequence[int])
     table.initializer = ir.Constant(array, list(numbers))
 
 
-def _emit(
+def emit_body(
     module: ir.Module, graph: Graph | Rolled | Staged, vector: ir.VectorType, name: str, places: list[int] | None = None
 ) -> ir.Function:
-    """Adds a function (in, out, workspace) with the arithmetic of one block. places: see `_emit_body`."""
+    """Adds a function (in, out, workspace) with the arithmetic of one block. places: see `_emit_straight`."""
     if isinstance(graph, Staged):
         return _emit_stages(module, graph, vector, name)
     if isinstance(graph, Rolled):
         return _emit_passes(module, graph, vector, name)
-    return _emit_body(module, graph.program, vector, name, places)
+    return _emit_straight(module, graph.program, vector, name, places)
 
 
 def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: str) -> ir.Function:
@@ -108,8 +108,8 @@ def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: 
 
     Its workspace: the inputs of `states`, those of `inner`, which the loop has cleared, and their workspace.
     """
-    inner = _emit(module, graph.inner, vector, f"{name}.inner")
-    states = [_emit(module, part, vector, f"{name}.states{k}") for k, part in enumerate(graph.states)]
+    inner = emit_body(module, graph.inner, vector, f"{name}.inner")
+    states = [emit_body(module, part, vector, f"{name}.states{k}") for k, part in enumerate(graph.states)]
     emitted = internal(module, name, ir.VoidType(), *[POINTER] * 3)
     source, target, known = emitted.args
     b = ir.IRBuilder(emitted.append_basic_block())
@@ -143,7 +143,7 @@ def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: 
     return emitted
 
 
-def _emit_body(
+def _emit_straight(
     module: ir.Module, program: ex.Program, vector: ir.VectorType, name: str, places: list[int] | None
 ) -> ir.Function:
     """Adds a function with straight-line arithmetic.

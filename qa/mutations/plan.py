@@ -190,6 +190,8 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/engine/test_robot.py",
         "tests/kernels/test_certificates.py",
     ),
+    "kernels/export.py": ("tests/kernels/test_export.py",),
+    "engine/export.py": ("tests/kernels/test_export.py",),
     "kernels/trig.py": ("tests/kernels/test_hyperbolic.py",),
     "kernels/direct.py": ("tests/kernels/test_direct.py", "tests/kernels/test_wrenches.py"),
     "api/outputs.py": ("tests/engine/test_outputs.py",),

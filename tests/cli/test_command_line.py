@@ -220,6 +220,19 @@ def test_faults_in_the_file_are_named(dyn_here: Here, tmp_path: Path, text: str,
         (["run", "dyn_servic", "plant"], 2, "package 'dyn_servic' has no registered nodes; did you mean 'dyn_ser"),
         (["run", "dyn_service", "plnt"], 2, "package 'dyn_service' has no node 'plnt'; it has server, plant, contr"),
         (["convert", "urdf/pendulum.urdf", "/nowhere/out.sdf"], 1, "/nowhere/out.sdf cannot be written: No such file"),
+        (["export", "urdf/pendulum.urdf", "--target", "arm64"], 1, "target must be one of host, x86-64-v2, "),
+        (
+            ["export", "urdf/pendulum.urdf", "--queries", "step:rk5", "-o", "/nowhere"],
+            1,
+            "step has no 'rk5': its choices of ",
+        ),
+        (["export", "urdf/pendulum.urdf", "--queries", "topology"], 1, "topology has the same answer at every state"),
+        (["export", "urdf/pendulum.urdf", "-o", "README.md/c"], 1, "README.md/c cannot be created: Not a directory"),
+        (
+            ["export", "urdf/pendulum.urdf", "--name", "1"],
+            1,
+            "name must begin with a letter, and have letters, digits and",
+        ),
         (["check"], 2, "FILE"),
         (["divine"], 2, "divine"),
         (["param", "list"], 2, "'NODE'. `dyn node list` prints"),
@@ -269,7 +282,7 @@ def test_commands_are_listed_by_use(dyn_here: Here) -> None:
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize("command", [[], ["serve"], ["call"], ["check"], ["launch"], ["bench"], ["robots"]], ids=str)
+@pytest.mark.parametrize("command", [[], ["serve"], ["call"], ["check"], ["launch"], ["bench"], ["export"]], ids=str)
 def test_help(dyn_here: Here, command: list[str]) -> None:
     status, out, err = dyn_here(*command, "--help")
     assert (status, err) == (0, "")

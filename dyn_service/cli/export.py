@@ -1,0 +1,50 @@
+"""`dyn export`: queries of a robot as C functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dyn_service.cli.console import ROBOT, Joints, Mimic, Root, XacroArguments, assigned, robot_file, say, tell
+
+
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=ROBOT)],
+    arguments: XacroArguments = None,
+    queries: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Queries, separated by commas, see `dyn call --list`; QUERY:METHOD chooses its method.",
+        ),
+    ] = "inverse_dynamics,forward_dynamics",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where to write. (default: the robot's name)")
+    ] = None,
+    target: Annotated[
+        str, typer.Option(help="host, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-m7 or wasm32.")
+    ] = "host",
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="First part of all names. (default: the robot's name)")
+    ] = None,
+    root: Root = "fixed",
+    joints: Joints = None,
+    mimic: Mimic = True,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+) -> None:
+    """Write queries as C functions that need no Python: object file, library, header, self-test, CMake file."""
+    from dyn_service import Robot
+
+    given = assigned(arguments)
+    robot = Robot.from_file(
+        robot_file(file, tell),
+        root=root,  # type: ignore[arg-type]  # is said there
+        joints=joints,
+        mimic=mimic,
+        arguments=given,
+    )
+    names = [query.strip() for query in queries.split(",") if query.strip()]
+    for path in robot.export(names, output or Path(robot.name), target=target, name=name, force=force):
+        say(path)

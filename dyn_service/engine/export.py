@@ -1,0 +1,368 @@
+"""A robot's queries as C functions: object file, shared library, header, self-test with golden numbers, CMake file.
+
+The functions are those of `kernels.export`; names, units, shapes and texts in the header are those of the table.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dyn_service import __version__
+from dyn_service.api.inputs import row_of
+from dyn_service.api.queries import Query
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.kernels.certify import drawn_states
+from dyn_service.kernels.export import TARGETS, Function, Target, jacobian_of, object_code, target_of
+from dyn_service.kernels.signature import Operand
+from dyn_service.support.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+
+STATES = 4
+"""States of the self-test."""
+
+TOLERANCE = 1e-9
+"""Largest difference in the self-test, as a share of an output's largest entry, where the bits differ."""
+
+_WIDTH = 116
+
+
+def export(
+    robot: Robot,
+    queries: Iterable[str],
+    folder: str | os.PathLike[str],
+    *,
+    target: str = "host",
+    name: str | None = None,
+    force: bool = False,
+) -> list[Path]:
+    """Writes queries as C functions; see `Robot.export`."""
+    if target not in TARGETS:
+        raise InvalidArgumentError(
+            f"target must be one of {', '.join(TARGETS)}, found {target!r}{did_you_mean(target, TARGETS)}",
+            path="target",
+        )
+    prefix = re.sub(r"\W", "_", robot.name if name is None else name, flags=re.ASCII)
+    prefix = prefix if re.match("[A-Za-z]", prefix) else f"robot_{prefix}"
+    if name is not None and prefix != name:
+        raise InvalidArgumentError(
+            f"name must begin with a letter, and have letters, digits and underscores only, found {name!r}", path="name"
+        )
+    place, machine = Path(folder), target_of(target)
+    names = [f"{prefix}.o", f"{prefix}.h", f"{prefix}_selftest.c", "CMakeLists.txt"]
+    library = place / f"lib{prefix}{machine.ending}"
+    for path in () if force else (*(place / each for each in names), library):
+        if path.exists():
+            raise InvalidArgumentError(f"{path} already exists: --force overwrites it", path="folder")
+    rows = [_chosen(each) for each in dict.fromkeys([queries] if isinstance(queries, str) else queries)]
+    if not rows:
+        raise InvalidArgumentError("name at least one query to export", path="queries")
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgumentError(f"{place} cannot be created: {error.strerror}", path="folder") from None
+    functions = {_function(robot, row, method, prefix): row for row, method in rows}
+    code, external = object_code([*functions], machine)
+    contents = [
+        code,
+        _header(robot, functions, prefix, machine, target, external).encode(),
+        _self_test(robot, functions, prefix, machine).encode(),
+        _CMAKE.replace("@name@", prefix).encode(),
+    ]
+    try:
+        for each, content in zip(names, contents, strict=True):
+            (place / each).write_bytes(content)
+    except OSError as error:
+        raise InvalidArgumentError(f"{place} cannot be written: {error.strerror}", path="folder") from None
+    written = [place / each for each in names]
+    library.unlink(missing_ok=True)
+    return [*written, library] if _linked(machine, written[0], library, external) else written
+
+
+def _chosen(query: str) -> tuple[Query, str]:
+    """Returns the row and the method of `QUERY` or `QUERY:METHOD`."""
+    name, colon, method = query.partition(":")
+    row = row_of(name)
+    if row.constant:
+        raise InvalidArgumentError(f"{name} has the same answer at every state, so it is not exported", path="queries")
+    choices = [*row.kernels] if row.kernel_option else []
+    if colon and method not in choices:
+        known = f"its choices of {row.kernel_option} are {', '.join(choices)}" if choices else "it has no choices"
+        raise InvalidArgumentError(f"{name} has no '{method}': {known}{did_you_mean(method, choices)}", path="queries")
+    return row, method or (str(row.options[row.kernel_option].default) if row.kernel_option else "")
+
+
+def _function(robot: Robot, row: Query, method: str, prefix: str) -> Function:
+    """Returns the function of a row.
+
+    Raises:
+        FailedPreconditionError: The row has no answer for this robot.
+        ResourceExhaustedError: The kernel needs too many operations.
+    """
+    robot._reject_mimic(row, method)
+    robot._refuse_massless(row, method)
+    signature = robot.signature(row, method)
+    if signature.empty:
+        raise FailedPreconditionError(f"{row.name} has no results for robot '{robot.name}', so it is not exported")
+    plain = not row.kernel_option or method == row.options[row.kernel_option].default
+    name = "_".join((prefix, row.name) if plain else (prefix, row.name, method))
+    return Function(name, signature, robot._library.graph(signature), len(row.required), robot._left_out_of(row))
+
+
+def _linked(target: Target, source: Path, library: Path, external: Sequence[str]) -> bool:
+    """Links the shared library with the first linker that is installed and can; returns whether there is one."""
+    for command, *options in target.linkers:
+        found = shutil.which(command)
+        if found is None:
+            continue
+        arguments = [found, *options, "-o", library.name, source.name, *(["-lm"] if external else [])]
+        done = subprocess.run(arguments, cwd=source.parent, capture_output=True)
+        if done.returncode == 0:
+            return True
+    return False
+
+
+def _comment(lines: Iterable[str]) -> str:
+    """Returns lines as a comment of C."""
+    text = "\n".join(lines).replace("*/", "* /").replace("/*", "/ *")
+    return "/* " + "\n".join(f" * {line}".rstrip() for line in text.splitlines())[3:] + "\n */\n"
+
+
+def _lists(title: str, names: Sequence[str]) -> list[str]:
+    """Returns numbered names in lines."""
+    lines = [title]
+    for k, name in enumerate(names):
+        word = f"{k} {name}" + ("," if k + 1 < len(names) else "")
+        if lines[-1] is title or len(lines[-1]) + len(word) >= _WIDTH:
+            lines.append(f"   {word}")
+        else:
+            lines[-1] += f" {word}"
+    return lines
+
+
+def _size(operand: Operand, padded: Any) -> str:
+    shape = (0,) if operand.name in padded else operand.shape
+    return f"({', '.join(map(str, shape))})"
+
+
+def _header(
+    robot: Robot, functions: dict[Function, Query], prefix: str, machine: Target, target: str, external: Sequence[str]
+) -> str:
+    at = robot.configuration
+    own = ", ".join(f"{x:g}" for x in robot.gravity)
+    if not machine.fuses:
+        bits = "Without fused products, as here, the last bits differ, except those of sine and cosine."
+    else:
+        bits = (
+            ""
+            if machine.processor == "x86_64"
+            else f"On {machine.processor} others are fused, so the last bits differ."
+        )
+    parts = [
+        _comment(
+            [
+                f"{robot.name}: dynamics as C functions, by dyn_service {__version__}, for {target}, {machine.triple}.",
+                "",
+                "Each function computes one state, and returns 0. It allocates nothing, takes no lock and has no state",
+                "of its own, so threads may call it at the same time, each with its own workspace.",
+                f"External symbols: {', '.join(external) + ', of the C library' if external else 'none'}.",
+                f"Bits: those of `Robot` on x86-64 processors with fused products and sums. {bits}".rstrip(),
+                "",
+                "NAME_eval: arrays by rows, as NumPy's. An optional input that is NULL has its default, an output that",
+                "is NULL is not written. w: workspace of NAME_W doubles, without meaning between calls.",
+                "NAME and the functions after it: CasADi's external functions, matrices by compressed columns. Their",
+                "inputs are those that are not optional. The shared library is for casadi.external(NAME, PATH).",
+                "",
+                f"Gravity: ({own}) m/s^2 by default. SI units; conventions of dyn_service, see docs/conventions.md.",
+                "",
+                *_lists(f"q ({at.nq}):", at.position_names),
+                *_lists(f"v ({at.nv}):", at.velocity_names),
+            ]
+        ),
+        f'#ifndef {prefix.upper()}_H\n#define {prefix.upper()}_H\n\n#ifdef __cplusplus\nextern "C" {{\n#endif\n',
+    ]
+    for function, row in functions.items():
+        signature, padded = function.signature, function.signature.padded
+        lines = [row.summary, f"Equation: {row.equation}", ""]
+        for operand in signature.inputs:
+            spec = row.inputs[operand.name]
+            optional = "optional " if operand.name in row.optional else ""
+            text = ", ".join(filter(None, (_size(operand, padded), spec.unit)))
+            form = {"link": "; 1 at the link, 0 elsewhere", "directions": "; 1 at each of them"}.get(operand.kind, "")
+            lines.append(f"{optional}{operand.name}: {text}; {spec.text}{form}")
+        for operand in signature.outputs:
+            spec = row.outputs[operand.name]
+            text = "; ".join(filter(None, (", ".join(filter(None, (_size(operand, ()), spec.unit))), spec.text)))
+            lines.append(f"-> {operand.name}: {text}")
+        for label, of in robot._rows.labels(row).items():
+            lines += _lists(f"{label}, {row.labels[label].text}:", of)
+        if any(operand.kind == "link" for operand in signature.inputs):
+            lines += _lists("links:", robot.link_names)
+        given = [f"const double *{operand.name}" for operand in signature.inputs]
+        given += [f"double *{_argument(operand, signature.inputs)}" for operand in signature.outputs]
+        jacobian = jacobian_of(function, [*functions])
+        if jacobian is not None:
+            lines += ["", f"jac_{function.name}: its Jacobian, from {jacobian.name}."]
+        parts += [
+            _comment(lines),
+            f"#define {function.name.upper()}_W {function.workspace(machine)}\n",
+            f"int {function.name}_eval({', '.join([*given, 'double *w'])});\n",
+            _declared(function.name),
+            "" if jacobian is None else _declared(f"jac_{function.name}"),
+        ]
+    return "\n".join([*parts, "#ifdef __cplusplus\n}\n#endif\n\n#endif\n"])
+
+
+def _argument(operand: Operand, inputs: Sequence[Operand]) -> str:
+    """Returns the name of an output's argument: an output may have the name of an input."""
+    return f"{operand.name}_out" if operand.name in {each.name for each in inputs} else operand.name
+
+
+def _declared(name: str) -> str:
+    """Returns the declarations of CasADi's functions."""
+    return f"""int {name}(const double **arg, double **res, long long *iw, double *w, int mem);
+long long {name}_n_in(void), {name}_n_out(void);
+const char *{name}_name_in(long long i), *{name}_name_out(long long i);
+const long long *{name}_sparsity_in(long long i), *{name}_sparsity_out(long long i);
+int {name}_work(long long *sz_arg, long long *sz_res, long long *sz_iw, long long *sz_w);
+void {name}_incref(void), {name}_decref(void);
+"""
+
+
+def _golden(robot: Robot, function: Function) -> tuple[list[Any], list[Any]]:
+    """Returns test states, and this robot's results there: one array per operand, (states, ...)."""
+    signature = function.signature
+    with np.errstate(all="ignore"):
+        states, _ = drawn_states(signature, robot.tree)
+        answers = robot._kernel(signature)(*states)
+    answers = answers if isinstance(answers, tuple) else (answers,)
+    finite = [np.isfinite(x).reshape(len(x), -1).all(axis=1) for x in answers]
+    chosen = np.flatnonzero(np.logical_and.reduce(finite))[:STATES]
+    if not len(chosen):
+        raise FailedPreconditionError(f"{function.name} has no finite result at the states of its self-test")
+    return [x[chosen] for x in states], [x[chosen] for x in answers]
+
+
+def _self_test(robot: Robot, functions: dict[Function, Query], prefix: str, machine: Target) -> str:
+    exact = machine.as_here()
+    parts = [_TEST_HEAD.replace("NAME", prefix).replace("EXACTLY", str(int(exact))).replace("LARGEST", repr(TOLERANCE))]
+    calls = []
+    for function in functions:
+        signature = function.signature
+        inputs, outputs = _golden(robot, function)
+        count = len(inputs[0])
+        name, arguments, checks = function.name, [], []
+        for operand, array in zip((*signature.inputs, *signature.outputs), (*inputs, *outputs), strict=True):
+            is_output = any(operand is each for each in signature.outputs)
+            place = f"{name}_{_argument(operand, signature.inputs)}" if is_output else f"{name}_{operand.name}"
+            parts.append(_array(place, array.reshape(count, -1)))
+            if is_output:
+                found = f"{place}_found"
+                parts.append(f"static double {found}[{operand.size}];\n")
+                arguments.append(found)
+                checks.append(f"        compare({found}, {place}[k], {operand.size}, &same, &apart);\n")
+            else:
+                arguments.append(f"{place}[k]")
+        parts.append(f"static double {name}_w[{name.upper()}_W];\n")
+        call = f"{name}_eval({', '.join([*arguments, f'{name}_w'])});"
+        parts.append(
+            f"static void test_{name}(long calls)\n{{\n    int same = 1, k;\n    double apart = 0.0;\n"
+            f"    for (k = 0; k < {count}; k++) {{\n        {call}\n{''.join(checks)}    }}\n"
+            f'    report("{name}", {count}, same, apart);\n'
+            f"    if (calls > 0) {{\n        clock_t begun = clock();\n        long n;\n"
+            f"        for (n = 0, k = 0; n < calls; n++, k = (k + 1) % {count})\n            {call}\n"
+            f"        time_taken(begun, calls);\n"
+            f"    }}\n}}\n"
+        )
+        calls.append(f"    test_{name}(calls);\n")
+    parts.append(_TEST_END.replace("CALLS", "".join(calls)))
+    return "\n".join(parts)
+
+
+def _array(name: str, rows: Any) -> str:
+    """Returns an array of doubles in C, to the last bit."""
+    lines = [f"static const double {name}[{len(rows)}][{rows.shape[1]}] = {{"]
+    lines += ["    {" + ", ".join(float(x).hex() for x in row) + "}," for row in rows]
+    return "\n".join([*lines, "};\n"])
+
+
+_TEST_HEAD = """/* Compares the functions with golden numbers. An argument is a number of calls to time. */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "NAME.h"
+
+#define EXACT EXACTLY /* whether the bits must be the same */
+#define TOLERANCE LARGEST /* else the largest difference, as a share of the largest entry */
+
+static int failures = 0;
+
+static void compare(const double *found, const double *expected, int count, int *same, double *apart)
+{
+    double size = 0.0, largest = 0.0;
+    int i;
+    for (i = 0; i < count; i++) {
+        double x = expected[i] < 0.0 ? -expected[i] : expected[i];
+        double d = found[i] < expected[i] ? expected[i] - found[i] : found[i] - expected[i];
+        size = x > size ? x : size;
+        largest = d <= largest ? largest : d;
+    }
+    if (memcmp(found, expected, sizeof(double) * (size_t)count) != 0)
+        *same = 0;
+    largest = largest == 0.0 ? 0.0 : largest / size;
+    *apart = largest <= *apart ? *apart : largest;
+}
+
+static void report(const char *name, int states, int same, double apart)
+{
+    int good = EXACT ? same : apart <= TOLERANCE;
+    failures += !good;
+    printf("%s: %d states, %s: ", name, states, good ? "good" : "WRONG");
+    if (same)
+        printf("same bits\\n");
+    else
+        printf("largest difference %.2g of the largest entry\\n", apart);
+}
+
+static void time_taken(clock_t begun, long calls)
+{
+    printf("    %.1f ns per call\\n", 1e9 * (double)(clock() - begun) / CLOCKS_PER_SEC / (double)calls);
+}
+"""
+
+_TEST_END = """int main(int argc, char **argv)
+{
+    long calls = argc > 1 ? atol(argv[1]) : 0;
+CALLS    return failures != 0;
+}
+"""
+
+_CMAKE = """# A library of the functions in @name@.h, static or with BUILD_SHARED_LIBS shared, and its self-test.
+cmake_minimum_required(VERSION 3.16)
+project(@name@ C)
+
+add_library(@name@ ${CMAKE_CURRENT_SOURCE_DIR}/@name@.o)
+set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/@name@.o PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+set_target_properties(@name@ PROPERTIES LINKER_LANGUAGE C)
+target_include_directories(@name@ INTERFACE ${CMAKE_CURRENT_SOURCE_DIR})
+if(UNIX)
+  target_link_libraries(@name@ INTERFACE m)
+endif()
+
+enable_testing()
+add_executable(@name@_selftest @name@_selftest.c)
+target_link_libraries(@name@_selftest PRIVATE @name@)
+add_test(NAME @name@ COMMAND @name@_selftest)
+"""

@@ -1,0 +1,456 @@
+"""Kernels as C functions in an object file, for this processor or another, without Python, memory or locks.
+
+A function computes one state, with the operations of `Robot` in their order. Each has these entries; all arrays are
+the caller's, `w` is its workspace:
+
+    int NAME_eval(inputs .., outputs .., double *w)     results by rows, as NumPy's; NULL: a default, or not wanted
+    int NAME(const double **arg, double **res, long long *iw, double *w, int mem)     CasADi's external functions
+    NAME_n_in, NAME_n_out, NAME_name_in, NAME_name_out, NAME_sparsity_in, NAME_sparsity_out, NAME_work, NAME_incref,
+    NAME_decref, and the same of jac_NAME, the Jacobian, if its blocks are the results of an exported function
+
+Results of CasADi's functions are by columns, without entries that are 0 at every state.
+
+**Bits.** LLVM fuses the same products and sums of vectors with any number of lanes, but not those of single numbers
+(`contract`). So where the processor has vectors of two doubles, both lanes compute the state, in the same time as one.
+Sine, cosine and tanh need exact fused products; where the processor has none, they are computed exactly from rounded
+ones, and all other products and sums are rounded separately. Source: S. Boldo, G. Melquiond, Emulation of a FMA and
+correctly rounded sums: proved algorithms using rounding to odd (2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+
+from dyn_service.kernels.graph import Graph
+from dyn_service.kernels.jit import host
+from dyn_service.kernels.llvm_ir import (
+    DOUBLE,
+    I32,
+    I64,
+    POINTER,
+    at,
+    integer,
+    internal,
+    loop_over,
+    splat,
+    vector_address,
+)
+from dyn_service.kernels.lower import emit_body
+from dyn_service.kernels.rolled import Rolled
+from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.kernels.staged import Staged
+
+
+@dataclass(frozen=True)
+class Target:
+    """A processor.
+
+    fuses: whether it has fused products. lanes: doubles in the vectors that compute a state. linkers: commands that
+    link a shared library, if installed, without `-o FILE OBJECT`. ending: of the library. reloc: see LLVM.
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    fuses: bool
+    lanes: int
+    linkers: tuple[tuple[str, ...], ...] = ()
+    ending: str = ".so"
+    reloc: str = "pic"
+
+    def as_here(self) -> bool:
+        """Whether the results have the bits of `Robot` on the processor that runs this."""
+        here = target_of("host")
+        return (self.processor, self.fuses) == (here.processor, here.fuses)
+
+    @property
+    def processor(self) -> str:
+        """The kind of processor: x86_64, aarch64, .."""
+        return self.triple.partition("-")[0]
+
+
+_LD, _LLD = ("ld", "-shared"), ("ld.lld", "-shared")
+_X86 = "x86_64-unknown-linux-gnu"
+_FOREIGN: Mapping[str, Target] = MappingProxyType(
+    {
+        **{
+            f"x86-64-v{level}": Target(
+                _X86, f"x86-64-v{level}", "", level > 2, 2, (("x86_64-linux-gnu-ld", "-shared"), _LLD)
+            )
+            for level in (2, 3, 4)
+        },
+        "aarch64": Target(
+            "aarch64-unknown-linux-gnu", "generic", "", True, 2, (("aarch64-linux-gnu-ld", "-shared"), _LLD)
+        ),
+        "cortex-m7": Target("thumbv7em-unknown-none-eabihf", "cortex-m7", "", True, 1, reloc="static"),
+        "wasm32": Target(
+            "wasm32-unknown-unknown",
+            "generic",
+            "",
+            False,
+            1,
+            (("wasm-ld", "--no-entry", "--export-dynamic", "--allow-undefined"),),
+            ".wasm",
+            "static",
+        ),
+    }
+)
+TARGETS = ("host", *_FOREIGN)
+"""The names of the processors."""
+
+
+def target_of(name: str) -> Target:
+    """Returns the processor of that name, one of `TARGETS`."""
+    if name != "host":
+        return _FOREIGN[name]
+    own = host()
+    fuses = "x86_64" not in own.triple or "+fma" in own.features.split(",")
+    linkers = (("cc", "-shared", "-nostdlib"), ("gcc", "-shared", "-nostdlib"), ("clang", "-shared", "-nostdlib"))
+    ending = ".dylib" if "darwin" in own.triple or "apple" in own.triple else ".so"
+    return Target(own.triple, own.cpu, own.features, fuses, 2, (*linkers, _LD, _LLD), ending)
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A kernel to export.
+
+    name: in C. required: number of inputs that have no default; they are the first. defaults: numbers of the others.
+    """
+
+    name: str
+    signature: Signature
+    graph: Graph | Rolled | Staged
+    required: int
+    defaults: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def workspace(self, target: Target) -> int:
+        """Returns the number of doubles in `w`."""
+        operands = (*self.signature.inputs, *self.signature.outputs)
+        vectors = sum(operand.size for operand in operands) + self.graph.workspace
+        return target.lanes * vectors + target.lanes - 1  # the last ones to align it
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """A matrix in CasADi's form.
+
+    shape: of one axis a column, of several the last are columns. places: by rows, the place of each entry in a buffer;
+    -1 is an entry that is always 0.
+    """
+
+    shape: tuple[int, int]
+    places: np.ndarray
+
+    @classmethod
+    def of(cls, operand: Operand, places: Any) -> Matrix:
+        """Returns the matrix of an operand."""
+        rows, columns = (operand.size, 1) if len(operand.shape) < 2 else (-1, operand.shape[-1])
+        table = np.asarray(places, dtype=np.int32).reshape(rows, columns)
+        return cls((table.shape[0], columns), table)
+
+    @cached_property
+    def by_columns(self) -> np.ndarray:
+        """The places of the entries that CasADi stores."""
+        flat = self.places.T.reshape(-1)
+        return flat[flat >= 0]
+
+    @cached_property
+    def sparsity(self) -> list[int]:
+        """CasADi's compressed columns: rows, columns, then 1 if all entries are stored, or starts and row indices."""
+        stored = self.places.T >= 0
+        if stored.all():
+            return [*self.shape, 1]
+        starts = [0, *np.cumsum(stored.sum(axis=1)).tolist()]
+        return [*self.shape, *starts, *np.nonzero(stored)[1].tolist()]
+
+
+def jacobian_of(function: Function, functions: Sequence[Function]) -> Function | None:
+    """Returns the function with all derivatives of another: outputs `dY_dX` of each output Y by each required input X.
+
+    None if these functions have no such function, or if its derivatives by q are not by the entries of q.
+    """
+    signature = function.signature
+    q = signature.pose
+    names = [operand.name for operand in signature.inputs[: function.required]]
+    wanted = {f"d{y.name}_d{x}" for y in signature.outputs for x in names}
+    for other in functions:
+        if other is function or [x.name for x in other.signature.inputs[: other.required]] != names:
+            continue
+        blocks = {operand.name: operand for operand in other.signature.outputs}
+        if (
+            wanted <= blocks.keys()
+            and q is not None
+            and blocks[f"d{signature.outputs[0].name}_d{q.name}"].shape[-1:] == q.shape
+        ):
+            return other
+    return None
+
+
+def object_code(functions: Sequence[Function], target: Target) -> tuple[bytes, list[str]]:
+    """Returns the object file of these functions, and the functions of the C library that they call.
+
+    The bytes are the same for the same functions, LLVM and target.
+    """
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=2, reloc=target.reloc, codemodel="small"
+    )
+    emitter = _Emitter(target, str(machine.target_data))
+    emitted = {function.name: emitter.add(function) for function in functions}
+    for function in functions:
+        emitter.add_entries(function, *emitted[function.name])
+        other = jacobian_of(function, functions)
+        if other is not None:
+            emitter.add_jacobian(function, other, *emitted[other.name])
+    with llvm.create_context() as context, llvm.parse_assembly(emitter.text, context) as module:
+        module.verify()
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_instruction_combine_pass()  # those of kernels, which `kernels.jit` compiles: the bits depend on them
+        passes.add_new_gvn_pass()
+        passes.run(module, llvm.create_pass_builder(machine, llvm.PipelineTuningOptions()))
+        return bytes(machine.emit_object(module)), emitter.external
+
+
+class _Emitter:
+    """The module of a file."""
+
+    def __init__(self, target: Target, layout: str) -> None:
+        self._target, self._vector = target, ir.VectorType(DOUBLE, target.lanes)
+        self._size = 8 * target.lanes
+        self._module = ir.Module(name="dyn_service")
+        self._module.triple, self._module.data_layout = target.triple, layout
+        self._tables: dict[Any, Any] = {}
+        self._begin_copies()
+
+    @property
+    def text(self) -> str:
+        """The module as text."""
+        fma = f"llvm.fma.v{self._target.lanes}f64"
+        if self._target.fuses or fma not in self._module.globals:
+            return str(self._module)
+        own = _emit_fused(self._module, self._vector).name
+        lines = str(self._module).splitlines()
+        return "\n".join(
+            x.replace(f'@"{fma}"', f'@"{own}"') for x in lines if not x.startswith("declare") or fma not in x
+        )
+
+    @property
+    def external(self) -> list[str]:
+        """The functions that are declared, except LLVM's."""
+        return [x.name for x in self._module.functions if not x.blocks and not x.name.startswith("llvm.")]
+
+    def add(self, function: Function) -> tuple[ir.Function, list[Matrix]]:
+        """Adds a function (inputs .., w) that computes the results in w, and returns it with the places of these."""
+        signature, name = function.signature, f"{function.name}.begin"
+        places: list[int] = []
+        body = emit_body(self._module, function.graph, self._vector, f"{function.name}.body", places)
+        results = sum(operand.size for operand in signature.outputs)
+        places = places or list(range(results))
+        begin = internal(self._module, name, ir.VoidType(), *[POINTER] * (len(signature.inputs) + 1))
+        b = ir.IRBuilder(begin.append_basic_block())
+        *inputs, w = begin.args
+        w, first = self._aligned(b, w), 0
+        for operand, given in zip(signature.inputs, inputs, strict=True):
+            default = function.defaults.get(operand.name)
+            numbers = (
+                ir.Constant(POINTER, None) if default is None else self._table(DOUBLE, default.reshape(-1).tolist())
+            )
+            padded = operand.name in signature.padded
+            count = 0 if padded else operand.size
+            b.call(self._take, [at(b, w, integer(self._size * first)), given, numbers, integer(count)])
+            first += operand.size
+        entered = function.graph.entered if isinstance(function.graph, Staged) else 0
+        target = at(b, w, integer(self._size * first))
+        with loop_over(b, integer(self._size * (results + entered)), step=self._size) as offset:
+            b.store(ir.Constant(self._vector, [0.0] * self._vector.count), at(b, target, offset), align=self._size)
+        b.call(body, [w, target, at(b, target, integer(self._size * results))])
+        b.ret_void()
+        matrices, start = [], 0
+        for operand in signature.outputs:
+            table = [place + first if place >= 0 else -1 for place in places[start : start + operand.size]]
+            matrices.append(Matrix.of(operand, table))
+            start += operand.size
+        return begin, matrices
+
+    def add_entries(self, function: Function, begin: ir.Function, results: Sequence[Matrix]) -> None:
+        """Adds the functions that C and CasADi call."""
+        signature = function.signature
+        b, arguments = self._function(
+            f"{function.name}_eval", I32, *[POINTER] * (len(signature.inputs) + len(results) + 1)
+        )
+        *arrays, w = arguments
+        inputs, outputs = arrays[: len(signature.inputs)], arrays[len(signature.inputs) :]
+        b.call(begin, [*inputs, w])
+        for target, matrix in zip(outputs, results, strict=True):
+            self._give_all(b, target, w, matrix.places.reshape(-1))
+        b.ret(ir.Constant(I32, 0))
+        required = signature.inputs[: function.required]
+        self._add_casadi(
+            function,
+            function.name,
+            begin,
+            [(operand.name, Matrix.of(operand, range(operand.size))) for operand in required],
+            list(zip([operand.name for operand in signature.outputs], results, strict=True)),
+        )
+
+    def add_jacobian(self, function: Function, other: Function, begin: ir.Function, results: Sequence[Matrix]) -> None:
+        """Adds jac_NAME: its inputs are those and the results of NAME, its results a block for each pair of them."""
+        by_name = {operand.name: matrix for operand, matrix in zip(other.signature.outputs, results, strict=True)}
+        required, outputs = function.signature.inputs[: function.required], function.signature.outputs
+        nominal = [(f"out_{y.name}", Matrix((y.size, 1), np.full((y.size, 1), -1, dtype=np.int32))) for y in outputs]
+        blocks = []
+        for y in outputs:
+            for x in required:
+                block = by_name[f"d{y.name}_d{x.name}"]
+                blocks.append(
+                    (f"jac_{y.name}_{x.name}", Matrix((y.size, x.size), block.places.reshape(y.size, x.size)))
+                )
+        inputs = [(x.name, Matrix.of(x, range(x.size))) for x in required]
+        self._add_casadi(other, f"jac_{function.name}", begin, [*inputs, *nominal], blocks)
+
+    def _add_casadi(
+        self,
+        function: Function,
+        name: str,
+        begin: ir.Function,
+        inputs: Sequence[tuple[str, Matrix]],
+        outputs: Sequence[tuple[str, Matrix]],
+    ) -> None:
+        """Adds NAME and the functions that describe it. Inputs after those that the function requires are not read."""
+        b, (arg, res, _, w, _) = self._function(name, I32, *[POINTER] * 4, I32)
+        nothing = ir.Constant(POINTER, None)
+
+        def pointer(array: Any, k: int) -> Any:
+            return b.load(b.gep(array, [integer(k)], source_etype=POINTER), typ=POINTER)
+
+        given = [pointer(arg, k) for k in range(function.required)]
+        b.call(begin, [*given, *[nothing] * (len(function.signature.inputs) - function.required), w])
+        for k, (_, matrix) in enumerate(outputs):
+            self._give_all(b, pointer(res, k), w, matrix.by_columns)
+        b.ret(ir.Constant(I32, 0))
+        sizes = (len(inputs), len(outputs), 0, function.workspace(self._target))
+        b, arguments = self._function(f"{name}_work", I32, *[POINTER] * 4)
+        for place, size in zip(arguments, sizes, strict=True):
+            with b.if_then(b.icmp_unsigned("!=", place, nothing)):
+                b.store(integer(size), place)
+        b.ret(ir.Constant(I32, 0))
+        for side, operands in (("in", inputs), ("out", outputs)):
+            b, _ = self._function(f"{name}_n_{side}", I64)
+            b.ret(integer(len(operands)))
+            names = [self._text(each) for each, _ in operands]
+            self._add_choice(f"{name}_name_{side}", names)
+            self._add_choice(f"{name}_sparsity_{side}", [self._table(I64, each.sparsity) for _, each in operands])
+        for each in ("incref", "decref"):
+            b, _ = self._function(f"{name}_{each}", ir.VoidType())
+            b.ret_void()
+
+    def _add_choice(self, name: str, tables: Sequence[Any]) -> None:
+        """Adds a function that returns the address of one of these; NULL for another index."""
+        b, (index,) = self._function(name, POINTER, I64)
+        for k, table in enumerate(tables):
+            with b.if_then(b.icmp_signed("==", index, integer(k))):
+                b.ret(table)
+        b.ret(ir.Constant(POINTER, None))
+
+    def _function(self, name: str, returns: Any, *takes: Any) -> tuple[ir.IRBuilder, Sequence[Any]]:
+        function = ir.Function(self._module, ir.FunctionType(returns, takes), name)
+        function.attributes.add("nounwind")
+        return ir.IRBuilder(function.append_basic_block()), function.args
+
+    def _table(self, kind: Any, numbers: Sequence[Any]) -> Any:
+        """Returns the address of a constant array."""
+        key = (str(kind), tuple(numbers))
+        if key not in self._tables:
+            array = ir.ArrayType(kind, len(numbers))
+            table = ir.GlobalVariable(self._module, array, f"constant.{len(self._tables)}")
+            table.linkage, table.global_constant = "internal", True
+            table.initializer = ir.Constant(array, list(numbers))
+            self._tables[key] = table
+        return self._tables[key]
+
+    def _text(self, text: str) -> Any:
+        return self._table(ir.IntType(8), [*text.encode(), 0])
+
+    def _give_all(self, b: ir.IRBuilder, target: Any, w: Any, places: np.ndarray) -> None:
+        b.call(self._give, [target, self._aligned(b, w), self._table(I32, places.tolist()), integer(len(places))])
+
+    def _aligned(self, b: ir.IRBuilder, w: Any) -> Any:
+        """Returns the first address in the workspace that vectors may have."""
+        return b.inttoptr(b.and_(b.add(b.ptrtoint(w, I64), integer(self._size - 1)), integer(-self._size)), POINTER)
+
+    def _begin_copies(self) -> None:
+        """Adds take(to, from, default, count) and give(to, from, places, count), which ignores a `to` that is NULL."""
+        nothing, zero, vector = ir.Constant(POINTER, None), ir.Constant(DOUBLE, 0.0), self._vector
+        self._take = internal(self._module, "take", ir.VoidType(), *[POINTER] * 3, I64)
+        to, source, default, count = self._take.args
+        b = ir.IRBuilder(self._take.append_basic_block())
+        source = b.select(b.icmp_unsigned("==", source, nothing), default, source)
+        missing = b.icmp_unsigned("==", source, nothing)
+        with b.if_else(missing) as (clear, copy):
+            with clear, loop_over(b, count) as k:
+                b.store(splat(b, zero, vector), vector_address(b, to, vector, k), align=self._size)
+            with copy, loop_over(b, count) as k:
+                number = b.load(at(b, source, b.mul(k, integer(8))), typ=DOUBLE)
+                b.store(splat(b, number, vector), vector_address(b, to, vector, k), align=self._size)
+        b.ret_void()
+        self._give = internal(self._module, "give", ir.VoidType(), *[POINTER] * 3, I64)
+        to, source, places, count = self._give.args
+        b = ir.IRBuilder(self._give.append_basic_block())
+        with b.if_then(b.icmp_unsigned("!=", to, nothing)), loop_over(b, count) as k:
+            place = b.sext(b.load(at(b, places, b.mul(k, integer(4))), typ=I32, align=4), I64)
+            never = b.icmp_signed("<", place, integer(0))
+            at_least = b.select(never, integer(0), place)
+            number = b.load(vector_address(b, source, vector, at_least), typ=DOUBLE)
+            b.store(b.select(never, zero, number), at(b, to, b.mul(k, integer(8))))
+        b.ret_void()
+
+
+_SPLIT = 134217729.0  # 2^27 + 1
+
+
+def _emit_fused(module: ir.Module, vector: ir.VectorType) -> ir.Function:
+    """Adds x y + z rounded once, for a processor without fused products; for numbers far from overflow and underflow.
+
+    With the exact product u + u', t + t' = z + u', s + s' = u + t: it is s + odd(t' + s'), where odd rounds a number
+    that is not a double to its neighbour with odd mantissa.
+    """
+    function = internal(module, "fused", vector, *[vector] * 3)
+    b = ir.IRBuilder(function.append_basic_block())
+    x, y, z = function.args
+    bits = ir.VectorType(I64, vector.count)
+
+    def number(value: float, kind: Any = vector) -> Any:
+        return ir.Constant(kind, [value] * vector.count)
+
+    def halves(p: Any) -> tuple[Any, Any]:
+        large = b.fmul(p, number(_SPLIT))
+        high = b.fsub(large, b.fsub(large, p))
+        return high, b.fsub(p, high)
+
+    def exact_sum(p: Any, q: Any) -> tuple[Any, Any]:
+        total = b.fadd(p, q)
+        part = b.fsub(total, p)
+        return total, b.fadd(b.fsub(p, b.fsub(total, part)), b.fsub(q, part))
+
+    (x1, x2), (y1, y2) = halves(x), halves(y)
+    u = b.fmul(x, y)
+    rest = b.fsub(b.fmul(x2, y2), b.fsub(b.fsub(b.fsub(u, b.fmul(x1, y1)), b.fmul(x2, y1)), b.fmul(x1, y2)))
+    t, t_rest = exact_sum(z, rest)
+    s, s_rest = exact_sum(u, t)
+    odd, error = exact_sum(t_rest, s_rest)
+    whole = b.bitcast(odd, bits)
+    is_even = b.icmp_unsigned("==", b.and_(whole, number(1, bits)), number(0, bits))
+    inwards = b.xor(b.fcmp_ordered(">", error, number(0.0)), b.fcmp_ordered(">", odd, number(0.0)))
+    neighbour = b.bitcast(b.add(whole, b.select(inwards, number(-1, bits), number(1, bits))), vector)
+    is_rounded = b.and_(b.fcmp_ordered("!=", error, number(0.0)), is_even)
+    b.ret(b.fadd(s, b.select(is_rounded, neighbour, odd)))
+    return function

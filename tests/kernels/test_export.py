@@ -1,0 +1,355 @@
+"""Queries as C functions: the bits of `Robot`, CasADi's functions, symbols, the same bytes again, other processors."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from dyn_service import Overlay, Payload, Robot
+from dyn_service.api.queries import QUERIES
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from dyn_service.kernels import budget
+from dyn_service.kernels.export import TARGETS, target_of
+from dyn_service.model.description import RootType
+from tests.conftest import ROOT, URDF
+
+VALUES = ("inverse_dynamics", "forward_dynamics")
+ROWS = (*VALUES, "inverse_dynamics_derivatives", "forward_dynamics_derivatives")
+
+
+def link(name: str) -> str:
+    return f"""<link name="{name}"><inertial><origin xyz="0.1 0.2 -0.1"/><mass value="1.5"/>
+        <inertia ixx="1" iyy="1.2" izz="0.9" ixy="0.1" ixz="0" iyz="-0.1"/></inertial></link>"""
+
+
+ARM = f"""<robot name="arm">{link("base")}{link("arm")}<joint name="j" type="continuous">
+    <parent link="base"/><child link="arm"/><axis xyz="0 0 1"/><origin xyz="0 0.1 0.3"/></joint></robot>"""
+
+ROBOTS: dict[str, tuple[str | Path, RootType]] = {
+    "scara": (URDF / "scara.urdf", "fixed"),
+    "arm": (ARM, "floating"),
+    "panda": (URDF / "panda.urdf", "fixed"),  # one finger mimics the other
+}
+
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler is installed: cc, gcc or clang")
+
+
+@pytest.fixture(scope="module", params=ROBOTS)
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Robot, Path]:
+    """A robot, and the folder of its functions."""
+    source, root = ROBOTS[request.param]
+    robot = Robot.from_urdf(source, root=root)
+    folder = tmp_path_factory.mktemp(request.param)
+    robot.export(ROWS, folder)
+    return robot, folder
+
+
+def self_test(folder: Path, name: str, *, linked: Sequence[str] = (), compiler: str | None = COMPILER) -> str:
+    """Compiles the self-test with the object file, without a warning; returns the path of the program."""
+    assert compiler is not None
+    program = str(folder / "selftest")
+    sources = [str(folder / f"{name}_selftest.c"), str(folder / f"{name}.o")]
+    subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", *sources, "-o", program, *linked], check=True)
+    return program
+
+
+@needs_compiler
+def test_golden_numbers_have_the_same_bits_without_python(exported: tuple[Robot, Path]) -> None:
+    robot, folder = exported
+    program = self_test(folder, robot.name)
+    done = subprocess.run([program], capture_output=True, text=True, check=True, env={})
+    functions = re.findall(r"int (\w+)_eval\(", (folder / f"{robot.name}.h").read_text())
+    assert len(functions) == 4
+    assert done.stdout.splitlines() == [f"{name}: 4 states, good: same bits" for name in functions]
+
+
+@needs_compiler
+def test_self_test_finds_another_last_bit(exported: tuple[Robot, Path], tmp_path: Path) -> None:
+    robot, folder = exported
+    source = (folder / f"{robot.name}_selftest.c").read_text()
+    array = re.search(rf"{robot.name}_inverse_dynamics_tau\[4\].*?0x1\.[0-9a-f]*?([0-9a-f])p", source, re.DOTALL)
+    assert array is not None
+    at = array.start(1)
+    changed = source[:at] + f"{int(source[at], 16) ^ 1:x}" + source[at + 1 :]
+    (tmp_path / f"{robot.name}_selftest.c").write_text(changed)
+    for ending in (".h", ".o"):
+        shutil.copy(folder / f"{robot.name}{ending}", tmp_path)
+    done = subprocess.run([self_test(tmp_path, robot.name)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "inverse_dynamics: 4 states, WRONG: largest difference" in done.stdout
+
+
+@needs_compiler
+def test_states_beyond_the_golden_ones(exported: tuple[Robot, Path]) -> None:
+    robot, folder = exported
+    (library,) = folder.glob("lib*")
+    rng = np.random.default_rng(0)
+    loaded = ctypes.CDLL(str(library))
+    name = f"{robot.name}_inverse_dynamics_derivatives"
+    header = (folder / f"{robot.name}.h").read_text()
+    size = re.search(rf"define {name.upper()}_W (\d+)", header)
+    assert size is not None
+    n, nothing = robot.nv, ctypes.c_void_p(None)
+    for k in range(50):
+        q = robot.configuration.normalised(rng.normal(size=robot.nq) * 10.0 ** rng.uniform(-3, 3))
+        v, a, gravity = rng.normal(size=n), rng.normal(size=n), rng.normal(size=3)
+        found = [np.full(n, np.nan), *np.full((3, n, n), np.nan)]
+        # The first double of an odd workspace is not aligned for vectors.
+        arrays = [q, v, a, gravity, *found, np.full(int(size[1]) + 1, np.nan)[k % 2 :][: int(size[1])]]
+        given = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
+        given[3], given[5] = (nothing, nothing) if k % 3 == 0 else (given[3], given[5])
+        assert loaded[f"{name}_eval"](*given) == 0
+        expected = robot.inverse_dynamics_derivatives(q, v, a, gravity=None if k % 3 == 0 else gravity)
+        if k % 3 == 0:
+            assert np.isnan(found[1]).all(), "an output that is NULL is not written"
+            found[1] = expected.dtau_dq
+        for array, part in zip(found, ("tau", "dtau_dq", "dtau_dv", "dtau_da"), strict=True):
+            assert array.tobytes() == getattr(expected, part).tobytes()
+
+
+def test_no_function_of_another_library_is_called(exported: tuple[Robot, Path]) -> None:
+    if shutil.which("nm") is None:
+        pytest.skip("nm of binutils is not installed")
+    robot, folder = exported
+    symbols = subprocess.run(["nm", folder / f"{robot.name}.o"], capture_output=True, text=True, check=True).stdout
+    kinds = {line.split()[-1]: line.split()[-2] for line in symbols.splitlines()}
+    assert {name for name, kind in kinds.items() if kind == "U"} == set()
+    assert not [kind for kind in kinds.values() if kind in "BbDdC"], "variables: calls have no state in common"
+    assert kinds[f"{robot.name}_inverse_dynamics"] == "T"
+
+
+@pytest.fixture(scope="module")
+def casadi() -> ModuleType:
+    return pytest.importorskip("casadi")
+
+
+@needs_compiler
+def test_casadi_loads_values_and_jacobians(exported: tuple[Robot, Path], casadi: ModuleType) -> None:
+    robot, folder = exported
+    (library,) = map(str, folder.glob("lib*"))
+    rng = np.random.default_rng(1)
+    q, (v, x) = robot.configuration.normalised(rng.normal(size=robot.nq)), rng.normal(size=(2, robot.nv))
+    for row in VALUES:
+        function = casadi.external(f"{robot.name}_{row}", library)
+        assert np.array(function(q, v, x)).ravel().tobytes() == getattr(robot, row)(q, v, x).tobytes()
+        if robot.nq != robot.nv:
+            header = (folder / f"{robot.name}.h").read_text()
+            assert "jac_" not in header, "changes of q are not changes of its entries"
+            continue
+        symbols = [casadi.MX.sym(name, robot.nv) for name in function.name_in()]
+        answer = function(*symbols)
+        jacobians = casadi.Function("J", symbols, [casadi.jacobian(answer, symbol) for symbol in symbols])
+        derivatives = getattr(robot, f"{row}_derivatives")(q, v, x)
+        (result,) = function.name_out()
+        for name, found in zip(function.name_in(), jacobians(q, v, x), strict=True):
+            expected = getattr(derivatives, f"d{result}_d{name}")
+            assert np.array(found).tobytes() == (expected + 0.0).tobytes()
+            if row == "inverse_dynamics" and robot.name == "panda":
+                assert (found.sparsity().nnz() < expected.size) == (name != "q"), "entries that are always 0"
+
+
+@needs_compiler
+def test_code_generated_by_casadi_calls_the_object(tmp_path: Path, casadi: ModuleType) -> None:
+    """As acados does, with its 32-bit integers."""
+    robot = Robot.from_urdf(URDF / "scara.urdf")
+    robot.export(ROWS[:3:2], tmp_path)
+    f = casadi.external("scara_inverse_dynamics", str(next(tmp_path.glob("lib*"))))
+    symbols = [casadi.MX.sym(name, robot.nv) for name in "qva"]
+    outer = casadi.Function("outer", symbols, [2.0 * f(*symbols), casadi.jacobian(f(*symbols), symbols[0])])
+    outer.generate("outer.c", {"casadi_int": "int"})
+    shutil.move("outer.c", tmp_path)
+    library, source = str(tmp_path / "outer.so"), str(tmp_path / "outer.c")
+    assert COMPILER is not None
+    command = [COMPILER, "-shared", "-fPIC", source, str(tmp_path / "scara.o"), "-o", library, "-lm"]
+    subprocess.run(command, check=True)
+    q, v, a = np.random.default_rng(2).normal(size=(3, robot.nv))
+    arg = (ctypes.c_void_p * 64)(*(x.ctypes.data for x in (q, v, a)))
+    found, jacobian, work, whole = np.zeros(robot.nv), np.zeros(16), np.zeros(2000), np.zeros(2000)
+    res = (ctypes.c_void_p * 64)(found.ctypes.data, jacobian.ctypes.data)
+    assert ctypes.CDLL(library).outer(arg, res, *(ctypes.c_void_p(x.ctypes.data) for x in (whole, work)), 0) == 0
+    assert (found == 2.0 * robot.inverse_dynamics(q, v, a)).all()
+
+
+def test_same_bytes_in_another_process(tmp_path: Path) -> None:
+    file = URDF / "pendulum.urdf"
+    Robot.from_urdf(file).export(["inverse_dynamics", "energy"], tmp_path / "one")
+    command = (
+        f"from dyn_service import Robot; Robot.from_urdf({str(file)!r}).export(['inverse_dynamics', 'energy'], 'two')"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "7"}
+    subprocess.run([sys.executable, "-c", command], check=True, cwd=tmp_path, env=environment)
+    files = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two")]
+    assert files[0] == files[1]
+    assert {"pendulum.o", "pendulum.h", "pendulum_selftest.c", "CMakeLists.txt"} <= files[0].keys()
+
+
+@needs_compiler
+def test_loops_and_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", "")
+    robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    monkeypatch.setattr(budget, "_FIRST_PROBE", 1)
+    monkeypatch.setattr(budget, "MAX_UNROLLED", 0)  # each kernel is a loop over the bodies
+    robot.export(["step:rk4", "inverse_dynamics"], tmp_path)
+    graph = robot._library.graph(robot.signature(QUERIES["inverse_dynamics"], ""))
+    assert graph.is_rolled
+    done = subprocess.run([self_test(tmp_path, robot.name)], capture_output=True, text=True)
+    assert done.stdout.count("good: same bits") == 2, done.stdout
+
+
+@pytest.mark.parametrize("target", TARGETS[1:])
+def test_other_processors(target: str, tmp_path: Path) -> None:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    written = robot.export(["inverse_dynamics"], tmp_path, target=target)
+    code = written[0].read_bytes()
+    machines = {"aarch64": 183, "cortex-m7": 40}
+    if target == "wasm32":
+        assert code[:4] == b"\0asm"
+        assert b"fma" not in code
+    else:
+        assert int.from_bytes(code[18:20], "little") == machines.get(target, 62), "e_machine of ELF"
+    header, source = (tmp_path / f"pendulum{ending}" for ending in (".h", "_selftest.c"))
+    exact = target_of(target).as_here()
+    assert f"#define EXACT {int(exact)} " in source.read_text()
+    assert "for " + target + ", " in header.read_text()
+
+
+@needs_compiler
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "aarch64"])
+def test_other_processors_run(target: str, tmp_path: Path) -> None:
+    robot = Robot.from_urdf(URDF / "scara.urdf")
+    robot.export(VALUES, tmp_path, target=target)
+    host, compiler, runner = target_of("host"), COMPILER, []
+    if target_of(target).processor != host.processor:
+        compiler, emulator = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
+        if target != "aarch64" or compiler is None or emulator is None:
+            pytest.skip("aarch64-linux-gnu-gcc and qemu-aarch64 are not installed")
+        runner = [emulator]
+    elif not host.fuses and target == "x86-64-v3":
+        pytest.skip("this processor has no AVX2")
+    program = self_test(tmp_path, "scara", linked=["-static"] if runner else [], compiler=compiler)
+    done = subprocess.run([*runner, program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("good") == 2
+
+
+@needs_compiler
+def test_sine_without_fused_products_has_the_same_bits(tmp_path: Path) -> None:
+    """Link poses of a joint about z: entries are sine and cosine alone."""
+    robot = Robot.from_urdf(ARM)
+    if target_of("host").processor != "x86_64":
+        pytest.skip("needs an x86-64 processor")
+    robot.export(["link_poses"], tmp_path, target="x86-64-v2")
+    library = str(tmp_path / "arm.so")
+    assert COMPILER is not None
+    subprocess.run([COMPILER, "-shared", str(tmp_path / "arm.o"), "-o", library], check=True)
+    call = ctypes.CDLL(library).arm_link_poses_eval
+    rng = np.random.default_rng(3)
+    angles = rng.normal(size=600) * 10.0 ** rng.uniform(-20.0, 13.0, 600)
+    near = np.arange(1, 200) * (np.pi / 2)
+    rotation, position, w = np.zeros((2, 3, 3)), np.zeros((2, 3)), np.zeros(200)
+    for angle in [*angles, *near, *np.nextafter(near, 0.0), 2.0**45, 0.0, np.inf, np.nan]:
+        q = np.array([angle])
+        outputs = {"position": position, "rotation": rotation}
+        names = re.findall(r"double \*(\w+)", _prototype(tmp_path / "arm.h", "arm_link_poses_eval"))
+        arrays = [q, *(outputs[name] for name in names[1:-1]), w]
+        call(*(ctypes.c_void_p(x.ctypes.data) for x in arrays))
+        assert np.array_equal(rotation, robot.link_poses(q).rotation, equal_nan=True)
+
+
+def _prototype(header: Path, name: str) -> str:
+    found = re.search(rf"int {name}\(.*?\);", header.read_text())
+    assert found is not None
+    return found[0]
+
+
+def test_header_has_units_shapes_and_order(tmp_path: Path) -> None:
+    scara = Robot.from_urdf(URDF / "scara.urdf")
+    scara.export(["point_motion:local"], tmp_path, name="arm")
+    text = (tmp_path / "arm.h").read_text()
+    assert all(f" {k} {name}" in text for k, name in enumerate(scara.joint_names))
+    assert " * q: (4), rad | m; joint positions\n" in text
+    assert re.search(r" \* link: \(\d+\); name of the point's link.*; 1 at the link, 0 elsewhere\n", text)
+    assert "optional point: (3), m; " in text
+    assert "int arm_point_motion_local_eval(const double *q, " in text
+
+
+def test_overlay_is_exported_as_its_numbers(tmp_path: Path) -> None:
+    scara = Robot.from_urdf(URDF / "scara.urdf")
+    heavy = scara.with_payload(Payload(scara.link_names[-1], 2.0))
+    own, other = (
+        robot.export(["gravity_forces"], tmp_path / name)[2].read_text()
+        for robot, name in ((scara, "own"), (heavy, "heavy"))
+    )
+    assert own != other
+    locked = scara.overlaid(Overlay(locked=[scara.joint_names[0]]))
+    with pytest.raises(UnimplementedError, match="locked cannot be written"):
+        locked.export(["gravity_forces"], tmp_path / "locked")
+
+
+ERRORS: dict[str, tuple[dict[str, object], type[DynError], str]] = {
+    "query": ({"queries": ["inverse_dynamic"]}, UnimplementedError, "did you mean 'inverse_dynamics'"),
+    "computation": ({"queries": ["simulate"]}, UnimplementedError, "there is no query 'simulate'"),
+    "none": ({"queries": []}, InvalidArgumentError, "at least one query"),
+    "method": (
+        {"queries": ["forward_dynamics:x"]},
+        InvalidArgumentError,
+        "its choices of method are articulated, mass",
+    ),
+    "no method": ({"queries": ["inverse_dynamics:"]}, InvalidArgumentError, "it has no choices"),
+    "constant": ({"queries": ["topology"]}, InvalidArgumentError, "has the same answer at every state"),
+    "target": ({"target": "arch64"}, InvalidArgumentError, "did you mean 'aarch64'"),
+    "name": ({"name": "7 arms"}, InvalidArgumentError, "name must begin with a letter"),
+}
+
+
+@pytest.mark.parametrize("wrong", ERRORS)
+def test_errors(wrong: str, tmp_path: Path) -> None:
+    changed, kind, message = ERRORS[wrong]
+    options: dict[str, object] = {"queries": ["energy"], **changed}
+    queries = options.pop("queries")
+    with pytest.raises(kind, match=message):
+        Robot.from_urdf(URDF / "pendulum.urdf").export(queries, tmp_path, **options)  # type: ignore[arg-type]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_files_are_kept_and_folders_must_be_writable(tmp_path: Path) -> None:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    header = tmp_path / "pendulum.h"
+    header.write_text("mine")
+    with pytest.raises(InvalidArgumentError, match=r"pendulum\.h already exists: --force overwrites it"):
+        robot.export(["energy"], tmp_path)
+    assert header.read_text() == "mine"
+    robot.export(["energy"], tmp_path, force=True)
+    assert "pendulum_energy" in header.read_text()
+    with pytest.raises(InvalidArgumentError, match=r"pendulum\.h.* cannot be created"):
+        robot.export(["energy"], header / "below")
+
+
+def test_row_without_answer(tmp_path: Path) -> None:
+    robot = Robot.from_urdf(URDF / "double_pendulum.urdf", root="floating")
+    with pytest.raises(FailedPreconditionError, match="the branch of joint 'root_joint' has no inertia"):
+        robot.export(["forward_dynamics"], tmp_path)
+
+
+@needs_compiler
+def test_distance_of_floating_bases_needs_atan2_of_the_c_library(tmp_path: Path) -> None:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf", root="floating")
+    written = robot.export(["difference"], tmp_path)
+    assert "External symbols: atan2, of the C library." in written[1].read_text()
+    call = ctypes.CDLL(str(written[-1])).pendulum_difference_eval
+    rng = np.random.default_rng(4)
+    q, to = robot.configuration.normalised(rng.normal(size=(2, robot.nq)))
+    found, w = np.zeros(robot.nv), np.zeros(200)
+    assert call(*(ctypes.c_void_p(x.ctypes.data) for x in (q, to, found, w))) == 0
+    assert found.tobytes() == robot.difference(q, to).tobytes()
