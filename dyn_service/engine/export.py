@@ -18,7 +18,7 @@ import numpy as np
 from dyn_service import __version__
 from dyn_service.api.inputs import row_of
 from dyn_service.api.queries import Query
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.certify import drawn_states
 from dyn_service.kernels.export import TARGETS, Function, Target, jacobian_of, object_code, target_of
 from dyn_service.kernels.signature import Operand
@@ -92,6 +92,8 @@ def _chosen(query: str) -> tuple[Query, str]:
     """Returns the row and the method of `QUERY` or `QUERY:METHOD`."""
     name, colon, method = query.partition(":")
     row = row_of(name)
+    if row.parts:
+        raise UnimplementedError(f"lists are not exported, found {query}: name the queries separately", path="queries")
     if row.constant:
         raise InvalidArgumentError(f"{name} has the same answer at every state, so it is not exported", path="queries")
     choices = [*row.kernels] if row.kernel_option else []

@@ -300,6 +300,7 @@ def test_overlay_is_exported_as_its_numbers(tmp_path: Path) -> None:
 ERRORS: dict[str, tuple[dict[str, object], type[DynError], str]] = {
     "query": ({"queries": ["inverse_dynamic"]}, UnimplementedError, "did you mean 'inverse_dynamics'"),
     "computation": ({"queries": ["simulate"]}, UnimplementedError, "there is no query 'simulate'"),
+    "list": ({"queries": ["energy+mass_matrix"]}, UnimplementedError, "name the queries separately"),
     "none": ({"queries": []}, InvalidArgumentError, "at least one query"),
     "method": (
         {"queries": ["forward_dynamics:x"]},
