@@ -28,7 +28,6 @@ class Library(NamedTuple):
 
 
 LIBRARIES: Mapping[str, Library] = {
-    "casadi": Library("casadi", "server"),
     "llvmlite": Library("llvmlite", "server"),
     "scipy": Library("scipy", "server"),
     "defusedxml": Library("defusedxml", "server"),
@@ -50,6 +49,7 @@ LIBRARIES: Mapping[str, Library] = {
     "trimesh": Library("trimesh", "view"),
     "collada": Library("pycollada", "view"),
     "foxglove": Library("foxglove-sdk", "foxglove"),
+    "casadi": Library("casadi", "symbolic"),
     "sympy": Library("sympy", "symbolic"),
     "cyclonedds": Library("cyclonedds", "ros2"),
     "pinocchio": Library("pin", None),
