@@ -41,10 +41,9 @@ class _Key(NamedTuple):
 class FallbackFrames:
     """Publishes tf, from a thread, for plants without a tf publisher, until `close`.
 
-    Args:
-        topics: Topics to serve, full names or patterns; frames are published only if a tf topic matches.
-        say: Called with a line for each plant whose frames are published or cannot be.
-        grace_s: How long a plant may be without frames before they are published.
+    topics: full names or patterns; frames are published only if a tf topic matches. say: called with a line for each
+    plant whose frames are published or cannot be. grace_s: how long a plant may be without frames before they are
+    published.
     """
 
     def __init__(self, topics: Sequence[str], say: Callable[[str], None], grace_s: float = GRACE_S) -> None:

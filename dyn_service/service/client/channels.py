@@ -91,10 +91,8 @@ class _ZmqChannel:
     Over `inproc`, and only there, ZeroMQ queues messages for a server that does not exist yet, and delivers them even
     if their socket has been closed. A request may therefore be carried out after its call has failed.
 
-    Args:
-        endpoint: Where the server listens.
-        context: The ZeroMQ context; None: the process's default.
-        keys: The client's keys and the server's public key; None for a server without keys.
+    context: by default that of the process. keys: the client's keys and the server's public key; None for a server without
+    keys.
 
     Raises:
         InvalidArgumentError: ZeroMQ rejects the endpoint.
@@ -372,11 +370,7 @@ _GIVEN_UP = _REFUSED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 class HandshakeMonitor:
     """Sets a socket's keys, and reports whether the server accepts them.
 
-    Args:
-        socket: The socket, not connected yet.
-        context: Its ZeroMQ context.
-        endpoint: The endpoint that it will connect to.
-        keys: The client's keys and the server's public key.
+    socket: not connected yet. endpoint: to which it will connect. keys: the client's keys and the server's public key.
     """
 
     def __init__(

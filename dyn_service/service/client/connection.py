@@ -158,10 +158,7 @@ class Connection:
     def _accepts(self, epoch: object, request_epoch: int | None, now_s: float) -> bool:
         """Returns whether to accept a reply; if so, its epoch becomes the current one.
 
-        Args:
-            epoch: The reply's epoch.
-            request_epoch: The current epoch when its request was first sent.
-            now_s: The time.
+        request_epoch: the current epoch when the reply's request was first sent.
         """
         if epoch == self._epoch or not isinstance(epoch, int):  # old servers send no epoch
             return True
@@ -244,14 +241,7 @@ class Connection:
     ) -> DeadlineExceededError | UnavailableError:
         """Returns the error of a call that was sent and not answered in time.
 
-        Args:
-            query: Its query.
-            timeout_s: Its time limit.
-            begun_s: When it began.
-            now_s: The time.
-            extension: Its timeout extension, if the server sent notices.
-            tries: How often the request was sent.
-            connected: Whether a server is connected.
+        extension: the call's timeout extension, if the server sent notices. tries: how often the request was sent.
         """
         if not connected:
             return self._lost(query, Cause.GONE, now_s, tries)

@@ -74,11 +74,6 @@ _OVERLAY_KEYS = tuple(each.name for each in fields(Overlay))
 def pack(kind: Kind, value: Any, path: str) -> Any:
     """Encodes an input.
 
-    Args:
-        kind: Kind of the input, from the table of queries.
-        value: The argument of the method.
-        path: Path of the input in the request, for the error.
-
     Raises:
         InvalidArgumentError: The value is not of this kind, or cannot be encoded.
     """

@@ -318,9 +318,7 @@ _decode_scalar = msgspec.msgpack.Decoder().decode
 def peek(payload: bytes | memoryview, most: int = MAX_SCANNED_OBJECTS) -> RequestHead:
     """Reads the head of a request that may be damaged or over the limits. Unreadable fields have their defaults.
 
-    Args:
-        payload: The message.
-        most: Maximum number of objects to scan, about 0.2 us each.
+    most: maximum number of objects to scan, about 0.2 us each.
     """
     found = scan_fields(payload, frozenset(RequestHead.__struct_fields__), most)
     request_id, query, robot, retry = map(found.get, ("id", "query", "robot", "retry"))
@@ -353,10 +351,8 @@ def has_more_objects(payload: bytes | memoryview, most: int) -> bool:
 def scan_fields(payload: bytes | memoryview, wanted: frozenset[str], most: int = MAX_SCANNED_OBJECTS) -> dict[str, Any]:
     """Returns the scalar values (number, string, nil, boolean) of these keys in the message's map.
 
-    Args:
-        payload: The message, possibly damaged.
-        wanted: The keys. The last value of a repeated key counts, as in other readers.
-        most: Maximum number of objects to scan.
+    payload: possibly damaged. wanted: the last value of a repeated key counts, as in other readers. most: maximum
+    number of objects to scan.
     """
     found: dict[str, Any] = {}
     scanner = _Scanner(payload, most)
