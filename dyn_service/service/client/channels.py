@@ -91,8 +91,8 @@ class _ZmqChannel:
     Over `inproc`, and only there, ZeroMQ queues messages for a server that does not exist yet, and delivers them even
     if their socket has been closed. A request may therefore be carried out after its call has failed.
 
-    context: by default that of the process. keys: the client's keys and the server's public key; None for a server without
-    keys.
+    context: by default that of the process. keys: the client's keys and the server's public key; None for a server
+    without keys.
 
     Raises:
         InvalidArgumentError: ZeroMQ rejects the endpoint.

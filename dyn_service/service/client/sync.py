@@ -178,9 +178,9 @@ class Client(Connection, GaitQueries):
     ) -> Any:
         """Sends one request and waits for its reply, which may carry an error.
 
-        timeout_s: of the request; None: the client's. read: decodes a message to an object with an `id`, to a `Notice`, or to None if
-        it is not a reply. extension: the timeout extension of the call that contains this request; None: it is the only
-        request.
+        timeout_s: of the request; None: the client's. read: decodes a message to an object with an `id`, to a `Notice`,
+        or to None if it is not a reply. extension: the timeout extension of the call that contains this request; None:
+        it is the only request.
 
         Returns:
             The reply to this request, decoded by `read`.
