@@ -1,14 +1,4 @@
-"""The messages of the protocol, version 1: requests, replies, notices and cancels.
-
-    request  {"v": 1, "id": uint, "query": string, "robot": string, "inputs": map, "options": map?, "model": string?,
-              "deadline_ms": number?, "compile_wait_ms": number?, "retry": uint?}
-    reply    {"v": 1, "id": same, "ok": true, "outputs": map, "timing": {"queue_us": number, "compute_us": number},
-              "epoch": uint, "late": true?}
-             {"v": 1, "id": same or nil, "ok": false, "error": {"code": string, "message": string, "path": string?, ..},
-              "epoch": uint}
-    notice   {"v": 1, "id": same, "notice": {"state": "compiling", "text": string, "elapsed_ms": number,
-              "again_ms": number}}
-    cancel   {"v": 1, "id": of a request, "query": "cancel"}
+"""The messages of the protocol, version 1, as structs: requests, replies, notices and cancels. See docs/protocol.md.
 
 Notices precede the reply and are sent only for requests with `compile_wait_ms`. A cancel has no reply.
 
