@@ -40,11 +40,8 @@ class Check:
         """notes: where verdicts are recorded, shared with other checks; by default a new `Notes`."""
         self.record = record
         self.notes = Notes() if notes is None else notes
-
-    @property
-    def verdicts(self) -> list[Verdict]:
+        self.verdicts = self.notes.verdicts
         """The verdicts, in order."""
-        return self.notes.verdicts
 
     def tracking(self, joint: str | None = None, *, from_s: float | None = None, until_s: float = math.inf) -> OverTime:
         """Returns the difference from the position to the reference, rad | m, by default from when the plant was first
