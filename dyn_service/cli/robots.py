@@ -41,12 +41,10 @@ def robots(json_output: Json = False) -> None:
         return
     say(f"{'robot':<18}{'DoF':>4}{'mass':>11}  joints that have entries in q and v")
     for row in rows:
-        say(f"{row['name']:<18}{len(row['joints']):>4}{row['mass']:>8.3g} kg  {_few(row['joints'])}")
+        joints = row["joints"]
+        few = ", ".join(joints) if len(joints) <= 3 else f"{joints[0]}, .., {joints[-1]}"
+        say(f"{row['name']:<18}{len(joints):>4}{row['mass']:>8.3g} kg  {few}")
     say(f"in {shipped.package_share() / 'urdf'}")
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= 3 else f"{names[0]}, .., {names[-1]}"
 
 
 def check(

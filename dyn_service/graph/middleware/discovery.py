@@ -105,17 +105,14 @@ class Discovery:
             finally:
                 client.close()
 
-    @staticmethod
-    def _has(entry: NodeEntry, name: str) -> bool:
-        return entry.name == name or any(end.name == name for end in entry.services)
-
     def _one(self, what: str, name: str, ends: list[tuple[str, T]]) -> T:
         matching = [one for called, one in ends if called == name]
         if not matching:
             names = sorted({called for called, _ in ends})
             raise NotFoundError(f"there is no {what} {name!r}{_hint(name, names, f'{what}s')}")
         if len(matching) > 1:
-            where = sorted({str(found.folder) for found in self.nodes() if self._has(found.entry, name)})
+            names_of = lambda entry: (entry.name, *(end.name for end in entry.services))
+            where = sorted({str(found.folder) for found in self.nodes() if name in names_of(found.entry)})
             raise FailedPreconditionError(
                 f"there are {len(matching)} {what}s {name!r}: choose a launch by {RUNTIME_DIR}=FOLDER, "
                 f"one of {', '.join(where)}"

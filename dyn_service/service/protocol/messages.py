@@ -391,7 +391,7 @@ class _Scanner:
     def scalar(self, longest: int) -> Any:
         """Returns the scalar at this position and moves past it; None for a container or a value that is too long."""
         first, begin = self._first_byte(), self._position
-        if self._is_container(first):
+        if 0x80 <= first <= 0x9F or first in _CONTAINERS:
             self.skip(1)
             return None
         self.skip(1)
@@ -455,10 +455,6 @@ class _Scanner:
         if len(data) < width:
             raise _ScanError
         return int.from_bytes(data, "big")
-
-    @staticmethod
-    def _is_container(first: int) -> bool:
-        return 0x80 <= first <= 0x9F or first in _CONTAINERS
 
 
 class Role(IntEnum):
