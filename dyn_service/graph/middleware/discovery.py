@@ -111,8 +111,9 @@ class Discovery:
             names = sorted({called for called, _ in ends})
             raise NotFoundError(f"there is no {what} {name!r}{_hint(name, names, f'{what}s')}")
         if len(matching) > 1:
-            names_of = lambda entry: (entry.name, *(end.name for end in entry.services))
-            where = sorted({str(found.folder) for found in self.nodes() if name in names_of(found.entry)})
+            nodes = self.nodes()
+            serving = {found.folder for found in nodes for end in found.entry.services if end.name == name}
+            where = sorted(map(str, serving | {found.folder for found in nodes if found.entry.name == name}))
             raise FailedPreconditionError(
                 f"there are {len(matching)} {what}s {name!r}: choose a launch by {RUNTIME_DIR}=FOLDER, "
                 f"one of {', '.join(where)}"
