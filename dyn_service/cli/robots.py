@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -127,8 +128,7 @@ def convert(
         force=force,
     )
     if json_output:
-        rows = [{"kind": note.kind, "element": note.element, "text": note.text, "line": note.line} for note in notes]
-        say_json({"file": str(target), "notes": rows})
+        say_json({"file": str(target), "notes": list(map(asdict, notes))})
         return
     for line in table(notes):
         say(line)

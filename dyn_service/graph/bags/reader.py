@@ -306,8 +306,8 @@ class TopicSummary:
 class Summary:
     """A bag. begin_ns, duration_s: of all its messages. whole: whether its recorder ended it."""
 
-    path: Path
-    size: int
+    file: str
+    bytes: int
     whole: bool
     begin_ns: int
     duration_s: float
@@ -324,7 +324,7 @@ def summary(bag: BagReader) -> Summary:
     """Returns the summary of a bag."""
     begin, end = bag.span_ns
     return Summary(
-        bag.path,
+        str(bag.path),
         bag.path.stat().st_size,
         bag.whole,
         begin,
@@ -338,7 +338,7 @@ def lines(found: Summary) -> list[str]:
     """Returns the summary as lines of text."""
     began = datetime.fromtimestamp(found.begin_ns * 1e-9, UTC)
     shown = [
-        f"{found.path}: {size_text(found.size)}, {found.messages} messages in {found.duration_s:.3f} s",
+        f"{found.file}: {size_text(found.bytes)}, {found.messages} messages in {found.duration_s:.3f} s",
         f"begins at {found.begin_ns * 1e-9:.9f} s ({began:%Y-%m-%d %H:%M:%S} UTC)",
     ]
     if not found.whole:
