@@ -9,7 +9,7 @@ import contextlib
 import heapq
 import io
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -49,15 +49,6 @@ class Topic:
     times: NDArray[np.int64]
 
 
-@dataclass
-class Attached:
-    """A file within a bag."""
-
-    name: str
-    media_type: str
-    data: bytes = field(repr=False)
-
-
 class BagReader:
     """A bag, opened for reading.
 
@@ -82,7 +73,7 @@ class BagReader:
                 mcap_records.check_summary(self._stream, self._places[-1], self.path)
             self._schemas: dict[int, Schema] = {}
             self._channels: dict[int, Channel] = {}
-            self.attached: list[Attached] = []
+            self.attached: list[Attachment] = []
             self.notes: dict[str, dict[str, str]] = {}
             self._spans: dict[int, dict[int, tuple[int, int]]] = {}
             """Of chunks with an index, by where they begin: when each channel's first and last message came (ns)."""
@@ -197,7 +188,7 @@ class BagReader:
                     case Channel():
                         self._channels[record.id] = record
                     case Attachment():
-                        self.attached.append(Attached(record.name, record.media_type, record.data))
+                        self.attached.append(record)
                     case Metadata():
                         self.notes[record.name] = record.metadata
 

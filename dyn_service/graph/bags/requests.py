@@ -20,11 +20,12 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import zmq
+from mcap.records import Attachment
 from numpy.typing import NDArray
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.graph.bags.reader import Attached, BagReader
+from dyn_service.graph.bags.reader import BagReader
 from dyn_service.graph.bags.recording import WallClock
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.graph.middleware.topics import listen
@@ -371,7 +372,7 @@ def robots_of(bag: BagReader, more: list[Robot], joints: str | None = None) -> t
     return robots, remarks
 
 
-def _robot_of(attached: Attached, known: Mapping[str, str], joints: str | None) -> Robot:
+def _robot_of(attached: Attachment, known: Mapping[str, str], joints: str | None) -> Robot:
     """Returns the robot of a description, read with the options that give the recorded fingerprint."""
     first: Robot | None = None
     fault: DynError | None = None
