@@ -40,8 +40,11 @@ class Check:
         """notes: where verdicts are recorded, shared with other checks; by default a new `Notes`."""
         self.record = record
         self.notes = Notes() if notes is None else notes
-        self.verdicts = self.notes.verdicts
+
+    @property
+    def verdicts(self) -> list[Verdict]:
         """The verdicts, in order."""
+        return self.notes.verdicts
 
     def tracking(self, joint: str | None = None, *, from_s: float | None = None, until_s: float = math.inf) -> OverTime:
         """Returns the difference from the position to the reference, rad | m, by default from when the plant was first

@@ -313,12 +313,17 @@ class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):
         names: Sequence[str] | None = None,
     ) -> None:
         super().__init__(description, names)
-        self.client = client
+        self._client = client
         self._timeout_s = None if timeout_s is None else check_seconds("timeout_s", timeout_s)
+
+    @property
+    def client(self) -> AsyncClient:
+        """The client."""
+        return self._client
 
     def with_timeout(self, timeout_s: float) -> AsyncRemoteRobot:
         """Returns the same robot on the same connection with another time limit for each call."""
-        return AsyncRemoteRobot(self.client, self.description, timeout_s=timeout_s, names=self.names)
+        return AsyncRemoteRobot(self._client, self.description, timeout_s=timeout_s, names=self.names)
 
     async def constraint_basis(self, joint: str) -> Array:
         """Returns the directions in which a joint carries load; see `RobotQueries.constraint_basis`."""
@@ -327,7 +332,7 @@ class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):
     async def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
         entry = QUERIES[row]
         request = flows.query_request(self, entry, given, others)
-        return flows.read_answer(await self.client.ask(request, self._timeout_s), entry, request, self)
+        return flows.read_answer(await self._client.ask(request, self._timeout_s), entry, request, self)
 
     async def _ask_into(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...], out: Any, workers: Any) -> Any:
         arrays = output_arrays(QUERIES[row], out)
@@ -335,4 +340,4 @@ class AsyncRemoteRobot(RemoteDescribed, AsyncRobotQueries):
         return fill(QUERIES[row], await self._ask(row, given, others), arrays)
 
     async def _compute(self, row: str, **arguments: Any) -> Any:
-        return await self.client.run(flows.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)
+        return await self._client.run(flows.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)

@@ -373,30 +373,35 @@ class RemoteRobot(RemoteDescribed, RobotQueries):
         names: Sequence[str] | None = None,
     ) -> None:
         super().__init__(description, names)
-        self.client = client
+        self._client = client
         self._timeout_s = None if timeout_s is None else check_seconds("timeout_s", timeout_s)
         self._owns_client = owns_client
         single = [row for row in QUERIES.values() if row.output is not None]
         self._readers = {row.name: array_reader(row.name) for row in single}
         self._cores = {row.name: row.outputs[row.output or ""].dims(self.dimensions) for row in single}
 
+    @property
+    def client(self) -> Client:
+        """The client."""
+        return self._client
+
     def with_timeout(self, timeout_s: float) -> RemoteRobot:
         """Returns the same robot on the same connection with another time limit for each call."""
-        return RemoteRobot(self.client, self.description, timeout_s=timeout_s, names=self.names)
+        return RemoteRobot(self._client, self.description, timeout_s=timeout_s, names=self.names)
 
     def close(self) -> None:
         """Closes the connection if this robot owns it, as robots from `connect` do."""
         if self._owns_client:
-            self.client.close()
+            self._client.close()
 
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
         entry = QUERIES[row]
         request = flows.query_request(self, entry, given, others)
         reader = self._readers.get(row)
-        reply = self.client.ask(request, self._timeout_s, reader or flows.read_head)
+        reply = self._client.ask(request, self._timeout_s, reader or flows.read_head)
         if type(reply) is ReplyHead:
             return flows.read_answer(reply, entry, request, self)
         return array_of(reply, entry, flows.leading(entry, request.inputs) + self._cores[row])
 
     def _compute(self, row: str, **arguments: Any) -> Any:
-        return self.client.run(flows.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)
+        return self._client.run(flows.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)
