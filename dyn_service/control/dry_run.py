@@ -16,8 +16,9 @@ its watchdog stops it. The result does not depend on the machine's speed, so equ
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -152,19 +153,24 @@ Seen = Callable[[Plant, PlantState], None]
 @dataclass
 class ClosedLoop:
     """A plant and its controller. answer: called with every published state. every: plant steps between published
-    states.
+    states. delay_steps: plant steps after which a command arrives.
 
     Raises:
-        InvalidArgumentError: `every` is out of its range.
+        InvalidArgumentError: A number of steps is out of its range.
     """
 
     plant: Plant
     answer: Answer
     every: int = 1
+    delay_steps: int = 0
+    _under_way: deque[tuple[int, JointCommand]] = field(default_factory=deque, init=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.every, int) or self.every < 1:
-            raise InvalidArgumentError(f"every is {self.every}: expected a whole number, from 1 on")
+        whole = isinstance(self.every, int) and isinstance(self.delay_steps, int)
+        if not whole or self.every < 1 or self.delay_steps < 0:
+            raise InvalidArgumentError(
+                f"every is {self.every}, delay_steps {self.delay_steps}: expected whole numbers, from 1 and from 0 on"
+            )
 
     def cycle(self) -> PlantState:
         """Publishes a state, passes its command to the plant, advances, and returns the state.
@@ -176,8 +182,10 @@ class ClosedLoop:
         state = plant.publish()
         command = self.answer(state)
         if command is not None:
-            plant.offer(command)
+            self._under_way.append((plant.counters.steps + self.delay_steps, command))
         for _ in range(self.every):
+            while self._under_way and self._under_way[0][0] <= plant.counters.steps:
+                plant.offer(self._under_way.popleft()[1])
             plant.advance(1)
         return state
 
