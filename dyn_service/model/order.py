@@ -35,10 +35,8 @@ _OF_Q = frozenset({"position"})
 class Order:
     """A caller's order of a robot's movable joints.
 
-    Args:
-        at: The joints in the robot's order.
-        names: All of them, in the caller's order.
-        ways: The joint of each rate, as `Tree.rate_joints`; None if the robot has no mimic joints.
+    names: all joints, in the caller's order. ways: the joint of each rate, as `Tree.rate_joints`, mimic joints included; None
+    if the robot has no mimic joints.
 
     Raises:
         NotFoundError: A name is not that of a movable joint; `path` says which one.

@@ -60,9 +60,8 @@ LIBRARIES: Mapping[str, Library] = {
 def missing(who: str, module: str) -> str:
     """Returns the error message for a library that is not installed.
 
-    Args:
-        who: What needs it: `dyn view`.
-        module: The name that is imported. For a module outside `LIBRARIES` the message has no install command.
+    who: what needs it: `dyn view`. module: the name that is imported; for one outside `LIBRARIES` the message has no
+    install command.
     """
     top = module.partition(".")[0]
     library = LIBRARIES.get(top)
