@@ -118,6 +118,7 @@ class MultiSine(ReferenceTrajectory):
                 raise InvalidArgumentError(f"multi_sine: the sines of joint '{name}' are not along one direction")
 
     def sample(self, t: ArrayLike) -> Reference:
+        """The reference at the times `t` (...) s."""
         time = np.maximum(np.asarray(t, dtype=np.float64), 0.0)[..., None]
         rate = self.frequency[:, None]
         angle = time[..., None] * rate + self.phase
@@ -147,6 +148,7 @@ class PointToPoint(ReferenceTrajectory):
     on: Configuration = FLAT
 
     def sample(self, t: ArrayLike) -> Reference:
+        """The reference at the times `t` (...) s."""
         time = np.maximum(np.asarray(t, dtype=np.float64), 0.0)
         cycle = self.move_s + self.dwell_s
         leg = np.floor_divide(time, cycle).astype(np.int64)
@@ -174,6 +176,7 @@ class Piecewise(ReferenceTrajectory):
     on: Configuration = FLAT
 
     def sample(self, t: ArrayLike) -> Reference:
+        """The reference at the times `t` (...) s."""
         time = np.asarray(t, dtype=np.float64)
         over = (time >= self.knots[-1])[..., None]
         q, v, a = (self._polynomials(np.clip(time, 0.0, self.knots[-1]), order) for order in range(3))
