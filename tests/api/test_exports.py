@@ -17,6 +17,7 @@ HERE = {
     "acting",
     "bodies",
     "certificates",
+    "export",
     "asked",
     "from_file",
     "from_text",
