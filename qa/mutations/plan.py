@@ -192,6 +192,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "kernels/export.py": ("tests/kernels/test_export.py",),
     "engine/export.py": ("tests/kernels/test_export.py",),
+    "engine/fmu.py": ("tests/engine/test_fmu.py",),
     "kernels/trig.py": ("tests/kernels/test_hyperbolic.py",),
     "kernels/direct.py": ("tests/kernels/test_direct.py", "tests/kernels/test_wrenches.py"),
     "api/outputs.py": ("tests/engine/test_outputs.py",),
