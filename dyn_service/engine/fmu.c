@@ -103,8 +103,10 @@ static int change_mode(Instance *c, int from, int to, const char *function)
 EXPORT int API(SetupExperiment, EnterInitializationMode)(Instance *c, int bounded, double tolerance, double start)
 {
     (void)bounded, (void)tolerance;
-    c->state.x[TIME] = start;
-    return FMI == 2 ? OK : change_mode(c, INSTANTIATED, INITIALIZING, "EnterInitializationMode");
+    int status = change_mode(c, INSTANTIATED, FMI == 2 ? INSTANTIATED : INITIALIZING, "EnterInitializationMode");
+    if (status == OK)
+        c->state.x[TIME] = start;
+    return status;
 }
 
 EXPORT int API(ExitInitializationMode, ExitInitializationMode)(Instance *c)

@@ -157,7 +157,7 @@ def _variables(robot: Robot, dt: float) -> list[_Variable]:
         for k, each in enumerate(names):
             start = None if starts is None else float(starts[k])
             lower, upper = (float(bound[k]) for bound in bounds)
-            found.append(_Variable(f"{name}.{each}", *role, spec.text, units[which[k]], start, lower, upper))
+            found.append(_Variable(f"{name}.{each}", role[0], role[1], spec.text, units[which[k]], start, lower, upper))
     return found
 
 
