@@ -103,7 +103,7 @@ def export_fmu(
     token = str(uuid.uuid5(uuid.NAMESPACE_OID, fingerprint))
     bounds = robot.limits.efforts if effort_limits else np.full(robot.nv, math.inf)
     sources = {
-        "fmu.c": resources.files("dyn_service.engine").joinpath("fmu.c").read_text(),
+        "fmu.c": resources.files("dyn_service.engine").joinpath("fmu.c").read_text("utf-8"),
         "model.h": _header(robot, functions, variables, bounds, machine, version, token),
     }
     processor = {"arm64": "aarch64"}.get(machine.processor, machine.processor)
@@ -301,7 +301,7 @@ def _compiled(sources: Mapping[str, str], code: bytes, machine: Target, target: 
     """Returns the shared library, by the first C compiler that is installed and can.
 
     Raises:
-        FailedPreconditionError: There is none.
+        FailedPreconditionError: No such compiler is installed.
     """
     own, linux = target_of("host").triple, "linux" in machine.triple
     native = machine.triple.split("-")[::2] == own.split("-")[::2]
@@ -310,7 +310,7 @@ def _compiled(sources: Mapping[str, str], code: bytes, machine: Target, target: 
     problem = "install one of them"
     with TemporaryDirectory() as folder:
         for each, text in sources.items():
-            Path(folder, each).write_text(text)
+            Path(folder, each).write_text(text, "utf-8")
         Path(folder, "kernels.o").write_bytes(code)
         for command in commands:
             if shutil.which(command[0]) is None:
