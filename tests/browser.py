@@ -1,5 +1,6 @@
-"""A browser without a window, for what is drawn in one. Where the machine has no Chromium, tests that want it skip."""
+"""A browser without a window. Tests that need it are skipped without Chromium or the extra `test-browser`."""
 
+import importlib.util
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,8 @@ import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on this machine (Debian: apt install chromium)"
+    CHROMIUM is None or importlib.util.find_spec("playwright") is None,
+    reason="no chromium (Debian: apt install chromium) or no playwright (pip install '.[test-browser]')",
 )
 SOFTWARE_GL = ("--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
 

@@ -212,11 +212,11 @@ class RobotProperties:
     def whole_body_constants(
         self, contacts: Contact | Sequence[Contact] = (), *, undriven: Sequence[str] | None = None, facets: int = 4
     ) -> WholeBodyConstants:
-        """Returns what a whole-body problem has besides `evaluate("whole_body_terms", ..)`; sends no request.
+        """Returns S, the limits and the friction cones of a whole-body problem, without a request.
 
         Args:
             contacts: The contact points; `link`, `point`, `normal`, `friction` and `rigid` are used.
-            undriven: The joints without an actuator; None: the root joint, and others that have none by their type.
+            undriven: The joints without an actuator; None: planar and floating joints.
             facets: Sides of the friction pyramid inside each friction cone, 3 to 64.
 
         Raises:

@@ -59,7 +59,7 @@ def call_of(queries: str | Sequence[str], given: Mapping[str, Any]) -> tuple[Que
     """
     try:
         row, required, defaults, added = _call(queries if queries.__class__ is str else tuple(queries), tuple(given))
-    except TypeError:  # what is no list of strings
+    except TypeError:  # not hashable
         row, required, defaults, added = _order(row_of_list(queries), tuple(given))
     if added:
         others = [*defaults]

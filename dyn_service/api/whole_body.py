@@ -2,9 +2,11 @@
 
     M a + h = S^T tau + sum_k J_k^T f_k,    C_k f_k <= 0,    tau within the limits
 
-M, h, J_k and the J-dot v of each contact point are `evaluate("whole_body_terms", q=q, v=v, link=at.links,
-point=at.points)`, with J_k the last three rows of `point_motion.jacobian[k]`. S, C_k and the limits are here; they need
-no kernel and no request. C_k is a pyramid inside the cone |f_t| <= mu f_n: n directions d_i across the normal, and
+With `c = robot.whole_body_constants(..)`, M, h, J_k and the J-dot v of each contact point are those of
+`robot.evaluate("whole_body_terms", q=q, v=v, link=c.links, point=c.points)`; of a batch, q and v are (.., 1, nq) and
+(.., 1, nv). J_k and J-dot v are the last three rows of `point_motion.jacobian[k]` and `.bias[k]`, in world axes. S, C_k
+and the limits are here; they need no kernel and no request. C_k is a pyramid inside the cone |f_t| <= mu f_n: n
+directions d_i across the normal, and
 
     (d_i - mu cos(pi / n) normal) . f <= 0,    -normal . f <= 0
 """
@@ -32,8 +34,9 @@ class WholeBodyConstants:
     """S, C and limits of a whole-body problem.
 
     links, points: link and point (nc, 3) m of each contact, the inputs `link` and `point` of `evaluate`. selection: S,
-    (nd, nv), the rows of the identity at the driven entries of v. lower, upper: (nq,) rad | m. velocity: (nv,). effort:
-    (nd,), of the driven joints. cones: C, (nc, facets + 1, 3) 1, world axes; zero for rigid contacts, which have none.
+    (nd, nv), the rows of the identity at the driven entries of v. lower, upper: (nq,) rad | m. velocity: (nv,) rad/s |
+    m/s. effort: (nd,) N m | N, of the driven entries of v. Limits are infinite if absent. cones: C, (nc, facets + 1, 3)
+    1, world axes; zero for rigid contacts, which can also pull.
     """
 
     links: tuple[str, ...]
@@ -66,8 +69,8 @@ def whole_body_constants(
         np.eye(at.nv)[driven],
         limits.lower,
         limits.upper,
-        limits.velocity,
-        limits.effort[driven],
+        limits.speeds,
+        limits.efforts[driven],
         np.array(cones).reshape(-1, facets + 1, 3),
     )
 

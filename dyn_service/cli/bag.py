@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import json
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
+import msgspec
 import typer
 
 from dyn_service.cli.console import Json, UsageError, say, say_json
@@ -110,17 +111,10 @@ def info(bag: _Bag, json_output: Json = False) -> None:
 
     with BagReader(bag) as reader:
         found = summary(reader)
-    if not json_output:
+    if json_output:
+        say_json(json.loads(msgspec.json.encode(found)))  # NaN becomes null
+    else:
         say("\n".join(lines(found)))
-        return
-    topics: list[dict[str, Any]] = []
-    for topic in found.topics:
-        numbers = {"rate_hz": topic.rate_hz, "longest_gap_s": topic.longest_gap_s, "gap_at_s": topic.gap_at_s}
-        known: dict[str, Any] = {name: None if math.isnan(value) else value for name, value in numbers.items()}
-        topics.append({"name": topic.name, "type": topic.type, "count": topic.count, "gaps": topic.gaps} | known)
-    about = {"file": str(found.path), "bytes": found.size, "whole": found.whole, "begin_ns": found.begin_ns}
-    about |= {"duration_s": found.duration_s, "topics": topics, "attached": list(found.attached)}
-    say_json(about)
 
 
 @app.command()

@@ -81,16 +81,8 @@ def ask(
 ) -> dict[str, Any]:
     """Returns the answer to a query: its outputs by name, as plain values.
 
-    Args:
-        endpoint: Where the server listens.
-        query: A query of the table, or a query about the server.
-        robot: The robot's name; None is the server's only one.
-        values: Inputs and options.
-        timeout_s: Time limit.
-        compile_wait_s: Additional time while the server compiles.
-        on_wait: Called with a description of what the server compiles.
-        keys: Key file, for a server that requires keys.
-        server_key: The server's public key, if it is not in that file.
+    robot: None is the server's only one. values: inputs and options. on_wait: called with a description of what the
+    server compiles.
 
     Raises:
         DynError: The request failed, see `Client`.

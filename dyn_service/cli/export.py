@@ -50,7 +50,7 @@ def export(
     given = assigned(arguments)
     robot = Robot.from_file(
         robot_file(file, tell),
-        root=root,  # type: ignore[arg-type]  # is said there
+        root=root,  # type: ignore[arg-type]  # `Robot.from_file` checks it
         joints=joints,
         mimic=mimic,
         arguments=given,

@@ -41,10 +41,9 @@ class _Key(NamedTuple):
 class FallbackFrames:
     """Publishes tf, from a thread, for plants without a tf publisher, until `close`.
 
-    Args:
-        topics: Topics to serve, full names or patterns; frames are published only if a tf topic matches.
-        say: Called with a line for each plant whose frames are published or cannot be.
-        grace_s: How long a plant may be without frames before they are published.
+    topics: full names or patterns; frames are published only if a tf topic matches. say: called with a line for each
+    plant whose frames are published or cannot be. grace_s: how long a plant may be without frames before they are
+    published.
     """
 
     def __init__(self, topics: Sequence[str], say: Callable[[str], None], grace_s: float = GRACE_S) -> None:
@@ -83,8 +82,13 @@ class FallbackFrames:
         except DynError as error:
             self._say(str(error))
             return
-        plants = {_Key(found.folder, found.entry.name): found for found in nodes if _publishes(found, PlantState)}
-        wanted = {key: found for key, found in plants.items() if self._wants(key) and not _has_frames(key, nodes)}
+        wanted = {}
+        for found in nodes:
+            key = _Key(found.folder, found.entry.name)
+            is_plant = any(end.type == ros_type(PlantState) for end in found.entry.publishers)
+            asked = any(fnmatch.fnmatchcase(f"{key.namespace}/tf", each) for each in self._topics)
+            if is_plant and asked and not _has_frames(key, nodes):
+                wanted[key] = found
         for key in [key for key in self._made if key not in wanted]:
             self._drop(key)
         now = time.monotonic()
@@ -94,9 +98,6 @@ class FallbackFrames:
                 parameters = self._parameters(key, found)
                 if parameters is not None:
                     self._made[key] = self._begun(key, parameters)
-
-    def _wants(self, key: _Key) -> bool:
-        return any(fnmatch.fnmatchcase(f"{key.namespace}/tf", each) for each in self._topics)
 
     def _parameters(self, key: _Key, found: Found) -> RobotStatePublisherParameters | None:
         """Returns the plant's parameters; None if it does not answer yet or has no such parameters."""
@@ -127,10 +128,6 @@ class FallbackFrames:
         node = self._made.pop(key)
         if node is not None:
             node.close()
-
-
-def _publishes(found: Found, kind: type[PlantState | TFMessage]) -> bool:
-    return any(end.type == ros_type(kind) for end in found.entry.publishers)
 
 
 def _has_frames(key: _Key, nodes: Sequence[Found]) -> bool:

@@ -82,11 +82,7 @@ class ServerCollector:
 def serve_metrics(endpoint: str, listen: str, keys: Path | None = None, server_key: str | None = None) -> None:
     """Serves metrics at `http://HOST:PORT/metrics` until SIGINT.
 
-    Args:
-        endpoint: Where the server listens.
-        listen: `HOST:PORT`.
-        keys: Key file, for a server that requires keys; `stats` needs the role `admin`.
-        server_key: The server's public key, if it is not in that file.
+    listen: `HOST:PORT`. keys: a key file, for a server that requires keys; `stats` needs the role `admin`.
 
     Raises:
         InvalidArgumentError: `listen` is not HOST:PORT.

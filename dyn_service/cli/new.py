@@ -64,10 +64,7 @@ _LONGEST = 40
 def new_package(template: str, name: str, folder: Path) -> list[Path]:
     """Writes a package of that name below the folder.
 
-    Args:
-        template: Name of a folder in `templates/`.
-        name: Name of the package: lower-case letters, digits and underscores.
-        folder: Parent of the package's folder `name`.
+    template: the name of a folder in `templates/`. folder: the parent of the package's folder.
 
     Returns:
         The files that were written.

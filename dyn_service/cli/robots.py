@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,12 +42,10 @@ def robots(json_output: Json = False) -> None:
         return
     say(f"{'robot':<18}{'DoF':>4}{'mass':>11}  joints that have entries in q and v")
     for row in rows:
-        say(f"{row['name']:<18}{len(row['joints']):>4}{row['mass']:>8.3g} kg  {_few(row['joints'])}")
+        joints = row["joints"]
+        few = ", ".join(joints) if len(joints) <= 3 else f"{joints[0]}, .., {joints[-1]}"
+        say(f"{row['name']:<18}{len(joints):>4}{row['mass']:>8.3g} kg  {few}")
     say(f"in {shipped.package_share() / 'urdf'}")
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= 3 else f"{names[0]}, .., {names[-1]}"
 
 
 def check(
@@ -129,8 +128,7 @@ def convert(
         force=force,
     )
     if json_output:
-        rows = [{"kind": note.kind, "element": note.element, "text": note.text, "line": note.line} for note in notes]
-        say_json({"file": str(target), "notes": rows})
+        say_json({"file": str(target), "notes": list(map(asdict, notes))})
         return
     for line in table(notes):
         say(line)

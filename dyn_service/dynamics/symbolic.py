@@ -17,7 +17,7 @@ fast: up to some three joints they are for reading, beyond for computing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,16 +67,8 @@ class SymbolicEquations:
 
     def with_numbers(self) -> SymbolicEquations:
         """The same with this robot's numbers in place of the parameters' symbols."""
-        return SymbolicEquations(
-            self.joints,
-            self.q,
-            self.v,
-            self.a,
-            self.tau,
-            self.mass_matrix.subs(self.parameters),
-            self.bias.subs(self.parameters),
-            {},
-        )
+        M, C = (x.subs(self.parameters) for x in (self.mass_matrix, self.bias))
+        return replace(self, mass_matrix=M, bias=C, parameters={})
 
 
 @ex.graph()

@@ -68,12 +68,7 @@ MOBILITY_ROUNDING = 2.0**-40
 def point_motion(tree: Tree, q: Mat, v: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
     """rotation (3, 3), position (3,), and at the point in world axes velocity (6,), jacobian (6, nv), bias (6,).
 
-    Args:
-        tree: One body per link.
-        q: Positions.
-        v: Velocities.
-        link: w, (nl,).
-        point: In the link's axes, from its origin.
+    tree: one body per link. link: w, (nl,). point: in the link's axes, from its origin.
     """
     return _motion(tree, q, v, _LinkPoint.of(tree, q, link, point), _aligned)
 
@@ -91,12 +86,8 @@ def point_motion_world(tree: Tree, q: Mat, v: Mat, link: Mat, point: Mat) -> dic
 def operational_space(tree: Tree, q: Mat, link: Mat, point: Mat, directions: Mat) -> dict[str, Mat]:
     """mobility and inertia, (6, 6) each, in world-aligned axes at the point.
 
-    Args:
-        tree: One body per link.
-        q: Positions.
-        link: w, (nl,).
-        point: In the link's axes, from its origin.
-        directions: (6,), 1 for each direction that counts, 0 for the others.
+    tree: one body per link. link: w, (nl,). point: in the link's axes, from its origin. directions: (6,), 1 for each
+    direction that counts, 0 for the others.
     """
     return _inertia(tree, q, _LinkPoint.of(tree, q, link, point), _aligned, directions)
 

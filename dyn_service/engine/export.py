@@ -52,7 +52,9 @@ def export(
     library = place / f"lib{prefix}{machine.ending}"
     for path in () if force else (*(place / each for each in names), library):
         if path.exists():
-            raise InvalidArgumentError(f"{path} already exists: --force overwrites it", path="folder")
+            raise InvalidArgumentError(
+                f"{path} already exists: set force=True (--force) to overwrite it", path="folder"
+            )
     rows = [chosen(each) for each in dict.fromkeys([queries] if isinstance(queries, str) else queries)]
     if not rows:
         raise InvalidArgumentError("name at least one query to export", path="queries")
@@ -265,7 +267,7 @@ def _golden(robot: Robot, function: Function) -> tuple[list[Any], list[Any]]:
 
 
 def _self_test(robot: Robot, functions: dict[Function, Query], prefix: str, machine: Target) -> str:
-    exact = machine.as_here()
+    exact = machine.has_host_bits()
     parts = [_TEST_HEAD.replace("NAME", prefix).replace("EXACTLY", str(int(exact))).replace("LARGEST", repr(TOLERANCE))]
     calls = []
     for function in functions:

@@ -96,7 +96,7 @@ def export_fmu(
     if system is None:
         raise UnimplementedError(f"FMUs are written for Linux and macOS, not for {machine.triple}", path="target")
     if path.exists() and not force:
-        raise InvalidArgumentError(f"{path} already exists: --force overwrites it", path="file")
+        raise InvalidArgumentError(f"{path} already exists: set force=True (--force) to overwrite it", path="file")
     functions = [function_of(robot, *each, prefix) for each in (step, chosen("forward_dynamics"))]
     variables = _variables(robot, dt)
     fingerprint = repr((robot.tree.fingerprint, version, integrator, effort_limits, prefix, variables))

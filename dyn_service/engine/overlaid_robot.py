@@ -109,7 +109,7 @@ class OverlaidRobot(Robot):
 
     def export(self, queries: Iterable[str], folder: str | os.PathLike[str], **options: Any) -> list[Path]:
         """Writes queries as C functions; see `Robot.export`, and `as_described` for further errors."""
-        return Robot(self.as_described).export(queries, folder, **options)
+        return Robot(replace(self.as_described, name=self.name)).export(queries, folder, **options)
 
     def export_fmu(self, file: str | os.PathLike[str], **options: Any) -> Path:
         """Writes the robot as an FMU; see `Robot.export_fmu`, and `as_described` for further errors."""

@@ -55,9 +55,7 @@ class BaseParameters:
 def base_parameters(robot: RobotQueries, *, seed: int = 0) -> BaseParameters:
     """Returns the base parameters of a robot, in this process or of a server.
 
-    Args:
-        robot: The robot; gravity is its own.
-        seed: Selects the random states.
+    robot: gravity is its own. seed: selects the random states.
 
     Raises:
         FailedPreconditionError: A column can neither be called dependent nor independent; the message names it.
@@ -105,9 +103,7 @@ def _kind(parameter: str) -> str:
 def _independent(columns: Array, share: Array) -> tuple[list[int], list[float]]:
     """Returns the independent columns, and of all columns the relative length of their part orthogonal to those before.
 
-    Args:
-        columns: Columns of length 1.
-        share: The length that they had, relative to the longest of their kind.
+    columns: of length 1. share: the length that they had, relative to the longest of their kind.
     """
     basis = np.zeros((len(columns), 0))
     chosen: list[int] = []

@@ -38,13 +38,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import casadi as ca
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dyn_service.api.arrays import broadcast
 from dyn_service.api.results import EquationTerms
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.support.optional import missing
+
+try:
+    import casadi as ca
+except ModuleNotFoundError as fault:  # an extra of its own: nothing else here needs it
+    raise ModuleNotFoundError(
+        missing("a system given by its energies or positions", "casadi"), name="casadi"
+    ) from fault
 
 Array = NDArray[np.float64]
 Positions = Callable[[Any, Any], Any]

@@ -135,22 +135,8 @@ def _qos(kind: type[Message], *, latched: bool, reliable: bool) -> Qos:
     )
 
 
-_SCALARS: dict[str, Any] = {
-    "bool": bool,
-    "string": str,
-    "byte": idl.uint8,
-    "int8": idl.int8,
-    "uint8": idl.uint8,
-    "int16": idl.int16,
-    "uint16": idl.uint16,
-    "int32": idl.int32,
-    "uint32": idl.uint32,
-    "int64": idl.int64,
-    "uint64": idl.uint64,
-    "float32": idl.float32,
-    "float64": idl.float64,
-}
-
+_SCALARS: dict[str, Any] = {"bool": bool, "string": str, "byte": idl.uint8}
+"""Cyclone's types of ROS's; those of other numbers have the same name in `cyclonedds.idl.types`."""
 _FULL_NAME = re.compile(r"(/[A-Za-z_][A-Za-z0-9_]*)+", re.ASCII)
 _LONGEST = 247
 """ROS 2's `RMW_TOPIC_MAX_NAME_LENGTH`."""
@@ -198,7 +184,10 @@ def dds_type(kind: type[Message]) -> DdsType:
 
 
 def _idl(field: Field) -> Any:
-    one = _SCALARS[field.kind] if isinstance(field.kind, str) else dds_type(field.kind).idl
+    if isinstance(field.kind, str):
+        one = _SCALARS[field.kind] if field.kind in _SCALARS else getattr(idl, field.kind)
+    else:
+        one = dds_type(field.kind).idl
     if field.length is None:
         return one
     return idl.array[one, field.length] if field.length else idl.sequence[one]

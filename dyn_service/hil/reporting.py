@@ -100,7 +100,7 @@ class Reporting:
             runs = [run() for run in item.stash.get(_RUNS, [])]
             item.user_properties += [(REQUIREMENT, name) for name in requirements]
             item.user_properties += [
-                (_property(verdict.subject, verdict.what), verdict.sentence)
+                (f"{verdict.subject}: {verdict.what}".removeprefix(": "), verdict.sentence)
                 for run in runs
                 for verdict in run.check.verdicts
             ]
@@ -160,10 +160,6 @@ def file_name(test: str) -> str:
     """A file's name for a test: its own, as far as it goes, and a digest, for no two are the same."""
     digest = hashlib.sha256(test.encode()).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9_]+', '-', test.rpartition('::')[2]).strip('-')[:80]}-{digest}"
-
-
-def _property(subject: str, what: str) -> str:
-    return f"{subject}: {what}" if subject else what
 
 
 def _message(call: pytest.CallInfo[None]) -> str:

@@ -523,6 +523,8 @@ def rounded_at_random(program: ex.Program, inputs: Sequence[Array]) -> list[Arra
 
     found = []
     for entries in program(flat, constant, rounded):
-        array = np.array([np.broadcast_to(x, lanes) for x in entries]).reshape(len(entries), lanes)
+        array = np.empty((len(entries), lanes))
+        for k, entry in enumerate(entries):
+            array[k] = entry  # a constant or a value for each lane
         found.append(array.T.reshape(len(inputs[0]), 1 + RUNS, -1).swapaxes(1, 2))
     return found

@@ -1,7 +1,7 @@
 """Events of compilations: the listener of a thread is called before and after each compilation in that thread.
 
-A compilation reads a kernel from disk or compiles it, and includes waiting for a thread that compiles for the same
-robot.
+An event covers loading a kernel from disk or compiling it, and waiting for a thread that does so for the same kernel.
+Kernels that are made for another one, such as those of a list of queries, belong to its event.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def compilation(kernel: str) -> Iterator[None]:
         yield
         return
     listener.begun(kernel)
+    token = _listener.set(None)
     try:
         yield
     finally:
+        _listener.reset(token)
         listener.ended()

@@ -66,7 +66,7 @@ class Target:
     ending: str = ".so"
     reloc: str = "pic"
 
-    def as_here(self) -> bool:
+    def has_host_bits(self) -> bool:
         """Whether the results have the bits of `Robot` on the processor that runs this."""
         here = target_of("host")
         return (self.processor, self.fuses) == (here.processor, here.fuses)
@@ -135,7 +135,7 @@ class Function:
         """Returns the number of doubles in `w`."""
         operands = (*self.signature.inputs, *self.signature.outputs)
         vectors = sum(operand.size for operand in operands) + self.graph.workspace
-        return target.lanes * vectors + target.lanes - 1  # the last ones to align it
+        return target.lanes * vectors + target.lanes - 1  # lanes - 1 more for alignment
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +175,7 @@ class Matrix:
 def jacobian_of(function: Function, functions: Sequence[Function]) -> Function | None:
     """Returns the function with all derivatives of another: outputs `dY_dX` of each output Y by each required input X.
 
-    None if these functions have no such function, or if its derivatives by q are not by the entries of q.
+    None if there is no such function, or if its derivatives with respect to q are on the tangent space (nq != nv).
     """
     signature = function.signature
     q = signature.pose
@@ -266,7 +266,7 @@ class _Emitter:
             )
             padded = operand.name in signature.padded
             count = 0 if padded else operand.size
-            b.call(self._take, [at(b, w, integer(self._size * first)), given, numbers, integer(count)])
+            b.call(self._gather, [at(b, w, integer(self._size * first)), given, numbers, integer(count)])
             first += operand.size
         entered = function.graph.entered if isinstance(function.graph, Staged) else 0
         target = at(b, w, integer(self._size * first))
@@ -291,7 +291,7 @@ class _Emitter:
         inputs, outputs = arrays[: len(signature.inputs)], arrays[len(signature.inputs) :]
         b.call(begin, [*inputs, w])
         for target, matrix in zip(outputs, results, strict=True):
-            self._give_all(b, target, w, matrix.places.reshape(-1))
+            self._scatter_all(b, target, w, matrix.places.reshape(-1))
         b.ret(ir.Constant(I32, 0))
         required = signature.inputs[: function.required]
         self._add_casadi(
@@ -335,7 +335,7 @@ class _Emitter:
         given = [pointer(arg, k) for k in range(function.required)]
         b.call(begin, [*given, *[nothing] * (len(function.signature.inputs) - function.required), w])
         for k, (_, matrix) in enumerate(outputs):
-            self._give_all(b, pointer(res, k), w, matrix.by_columns)
+            self._scatter_all(b, pointer(res, k), w, matrix.by_columns)
         b.ret(ir.Constant(I32, 0))
         sizes = (len(inputs), len(outputs), 0, function.workspace(self._target))
         b, arguments = self._function(f"{name}_work", I32, *[POINTER] * 4)
@@ -380,8 +380,8 @@ class _Emitter:
     def _text(self, text: str) -> Any:
         return self._table(ir.IntType(8), [*text.encode(), 0])
 
-    def _give_all(self, b: ir.IRBuilder, target: Any, w: Any, places: np.ndarray) -> None:
-        b.call(self._give, [target, self._aligned(b, w), self._table(I32, places.tolist()), integer(len(places))])
+    def _scatter_all(self, b: ir.IRBuilder, target: Any, w: Any, places: np.ndarray) -> None:
+        b.call(self._scatter, [target, self._aligned(b, w), self._table(I32, places.tolist()), integer(len(places))])
 
     def _aligned(self, b: ir.IRBuilder, w: Any) -> Any:
         """Returns the first address in the workspace that vectors may have."""
@@ -390,9 +390,9 @@ class _Emitter:
     def _begin_copies(self) -> None:
         """Adds take(to, from, default, count) and give(to, from, places, count), which ignores a `to` that is NULL."""
         nothing, zero, vector = ir.Constant(POINTER, None), ir.Constant(DOUBLE, 0.0), self._vector
-        self._take = internal(self._module, "take", ir.VoidType(), *[POINTER] * 3, I64)
-        to, source, default, count = self._take.args
-        b = ir.IRBuilder(self._take.append_basic_block())
+        self._gather = internal(self._module, "gather", ir.VoidType(), *[POINTER] * 3, I64)
+        to, source, default, count = self._gather.args
+        b = ir.IRBuilder(self._gather.append_basic_block())
         source = b.select(b.icmp_unsigned("==", source, nothing), default, source)
         missing = b.icmp_unsigned("==", source, nothing)
         with b.if_else(missing) as (clear, copy):
@@ -402,9 +402,9 @@ class _Emitter:
                 number = b.load(at(b, source, b.mul(k, integer(8))), typ=DOUBLE)
                 b.store(splat(b, number, vector), vector_address(b, to, vector, k), align=self._size)
         b.ret_void()
-        self._give = internal(self._module, "give", ir.VoidType(), *[POINTER] * 3, I64)
-        to, source, places, count = self._give.args
-        b = ir.IRBuilder(self._give.append_basic_block())
+        self._scatter = internal(self._module, "scatter", ir.VoidType(), *[POINTER] * 3, I64)
+        to, source, places, count = self._scatter.args
+        b = ir.IRBuilder(self._scatter.append_basic_block())
         with b.if_then(b.icmp_unsigned("!=", to, nothing)), loop_over(b, count) as k:
             place = b.sext(b.load(at(b, places, b.mul(k, integer(4))), typ=I32, align=4), I64)
             never = b.icmp_signed("<", place, integer(0))

@@ -10,7 +10,7 @@ z and is added to the joint's own, and p_PC loses a component. (The convention o
 
 Inertia transfers. The part of a body's inertia that does not load its own joint moves to the parent: of a body that
 rotates about z, mass, moment along z and the inertia of a rod across z, which are the same for the parent at every q;
-of a body that offsets, the whole inertia about the origin. Seven or four of the ten numbers of a body remain. (Base
+of a body that slides, the whole inertia about the origin. Seven or four of the ten numbers of a body remain. (Base
 parameters: Gautier and Khalil, Direct calculation of minimum set of inertial parameters of serial robots, IEEE T-RA
 6(3), 1990.)
 

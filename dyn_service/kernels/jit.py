@@ -111,7 +111,7 @@ class LoadedCode:
 
     def __init__(self, code: bytes) -> None:
         self.size = len(code)
-        # One block for code and constants: code reaches them within 2 GiB, also beside libraries that reserve more.
+        # One block for code and constants: code reaches them within 2 GiB, also next to libraries that reserve more.
         # It has no place for addresses of functions of the C library: llvmlite aborts where code needs one.
         alone = b"atan2" not in code
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(), use_lmm=alone)

@@ -37,8 +37,8 @@ _FILE_FORMAT = "certificate or refusal, line break, code"
 """Format of a stored kernel's file; part of its key."""
 
 
-MAX_LISTS = 64
-"""Kernels of lists of queries of one robot: clients may ask for any list."""
+MAX_LIST_KERNELS = 64
+"""Kernels of lists of queries of one robot; each method and variant counts. Clients may ask for any list."""
 
 _SEPARATE = "kernels of its queries"
 
@@ -86,7 +86,6 @@ class KernelLibrary:
     _blocks: dict[str, Block] = field(default_factory=dict)
     _refused: dict[str, str] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
-    _lists: set[str] = field(default_factory=set)
 
     def __contains__(self, signature: Signature) -> bool:
         return signature.name in self._made
@@ -117,7 +116,7 @@ class KernelLibrary:
             made = self._load(signature)
             if made is None:
                 return False
-            self._admit(signature)
+            self._refuse_more_lists(signature)
             self._made.setdefault(signature.name, made)
         return True
 
@@ -186,26 +185,25 @@ class KernelLibrary:
     def _get(self, signature: Signature) -> LibraryKernel:
         made = self._made.get(signature.name)
         if made is None:
-            self._admit(signature)
+            self._refuse_more_lists(signature)
             lock = self._locks.setdefault(signature.name, threading.Lock())
             with compilation(f"{signature.name} of robot '{self.links.name}'"), lock:
                 made = self._made.get(signature.name) or self._load(signature) or self._make(signature)
                 made = self._made.setdefault(signature.name, made)
         return made
 
-    def _admit(self, signature: Signature) -> None:
-        """Counts the kernel of a list of queries.
+    def _refuse_more_lists(self, signature: Signature) -> None:
+        """Checks the number of kernels of lists of queries, with those that were refused.
 
         Raises:
-            ResourceExhaustedError: There are `MAX_LISTS` others.
+            ResourceExhaustedError: There are `MAX_LIST_KERNELS` others.
         """
-        if signature.parts and signature.name not in self._lists:
-            if len(self._lists) >= MAX_LISTS:
-                raise ResourceExhaustedError(
-                    f"robot '{self.links.name}' has the kernels of {MAX_LISTS} lists of queries, which is the limit: "
-                    "call the queries of this list separately"
-                )
-            self._lists.add(signature.name)
+        known = {name for name in (*self._made, *self._refused) if "+" in name} if signature.parts else set()
+        if signature.parts and len(known - {signature.name}) >= MAX_LIST_KERNELS:
+            raise ResourceExhaustedError(
+                f"robot '{self.links.name}' has {MAX_LIST_KERNELS} kernels of lists of queries, which is the limit: "
+                "call the queries of this list separately"
+            )
 
     def _separate(self, signature: Signature, made: Sequence[LibraryKernel]) -> LibraryKernel:
         """Returns the kernels of the queries of a list as one; the certificate is the one with the largest error."""

@@ -17,10 +17,6 @@ from dyn_service.messages import Message, fields_of, ros_type, schema
 
 M = TypeVar("M", bound=Message)
 
-_DTYPES = {
-    "bool": np.bool_, "byte": np.uint8, "int8": np.int8, "uint8": np.uint8, "int16": np.int16, "uint16": np.uint16,
-    "int32": np.int32, "uint32": np.uint32, "int64": np.int64, "float32": np.float32, "float64": np.float64,
-}  # fmt: skip
 _STORE = get_typestore(Stores.EMPTY)
 
 
@@ -82,7 +78,7 @@ def _with_arrays(kind: type[Message]) -> Callable[[Any], Any]:
     for field in fields_of(kind):
         if isinstance(field.kind, str):
             if field.length is not None and field.kind != "string":
-                changes.append((field.name, _array(_DTYPES[field.kind], field.length)))
+                changes.append((field.name, _array("u1" if field.kind == "byte" else field.kind, field.length)))
             elif field.kind == "byte":  # rosbags has it with a sign
                 changes.append((field.name, lambda value: value - 256 if 128 <= value < 256 else value))
         elif not _plain(field.kind):

@@ -78,8 +78,8 @@ def decode(kind: type[M], frame: bytes | memoryview) -> M:
         raise _no(kind, cause) from None
     except (UnicodeDecodeError, RecursionError):
         raise _no(kind, "a text in it is not UTF-8") from None
-    if kind.VERSION is not None:
-        check_version(message)
+    if kind.VERSION is not None and (version := getattr(message, "v", None)) != kind.VERSION:
+        raise _no(kind, f"its version is {version}, expected {kind.VERSION}")
     return message
 
 
@@ -93,17 +93,6 @@ def from_builtins(kind: type[M], values: Any) -> M:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         raise _no(kind, _at(error, kind, values)) from None
-
-
-def check_version(message: Message) -> None:
-    """Checks the version field `v` of a message.
-
-    Raises:
-        InvalidArgumentError: It is of another version.
-    """
-    found, expected = getattr(message, "v", None), message.VERSION
-    if found != expected:
-        raise _no(type(message), f"its version is {found}, expected {expected}")
 
 
 @lru_cache(maxsize=256)

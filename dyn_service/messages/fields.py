@@ -66,15 +66,6 @@ class Field:
         return kind + ("" if self.length is None else f"[{self.length or ''}]")
 
 
-@dataclass(frozen=True)
-class Constant:
-    """A constant of a message."""
-
-    name: str
-    kind: str
-    value: int
-
-
 def ros_type(message: Message | type[Message]) -> str:
     """The type's name in ROS 2: `sensor_msgs/msg/JointState`."""
     kind = message if isinstance(message, type) else type(message)
@@ -97,14 +88,6 @@ def fields_of(kind: type[Message]) -> tuple[Field, ...]:
     return tuple(found)
 
 
-def constants_of(kind: type[Message]) -> tuple[Constant, ...]:
-    """The constants of a message type, in order."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    own = [name for name in kind.__annotations__ if typing.get_origin(hints[name]) is ClassVar and name != "VERSION"]
-    scalars = {name: _scalar(typing.get_args(hints[name])[0]) for name in own}
-    return tuple(Constant(name, str(scalars[name]), getattr(kind, name)) for name in own)
-
-
 def nested(kind: type[Message], seen: set[type[Message]] | None = None) -> Iterator[type[Message]]:
     """The message types within a type, each once, what is within one directly after it; not the type itself."""
     known = {kind} if seen is None else seen
@@ -117,7 +100,9 @@ def nested(kind: type[Message], seen: set[type[Message]] | None = None) -> Itera
 
 def definition(kind: type[Message]) -> str:
     """The message type as its `.msg` file has it, without comments."""
-    lines = [f"{constant.kind} {constant.name}={constant.value}" for constant in constants_of(kind)]
+    hints = typing.get_type_hints(kind, include_extras=True)
+    own = [name for name in kind.__annotations__ if typing.get_origin(hints[name]) is ClassVar and name != "VERSION"]
+    lines = [f"{_scalar(typing.get_args(hints[name])[0])} {name}={getattr(kind, name)}" for name in own]
     lines += [f"{field.text} {field.name}" for field in fields_of(kind)]
     return "".join(f"{line}\n" for line in lines)
 

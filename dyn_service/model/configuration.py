@@ -273,12 +273,8 @@ class Configuration:
     ) -> Array:
         """Applies a function of two arrays joint by joint.
 
-        Args:
-            places: Whether x, y and the result have the entries of q or of v, such as "qv->q".
-            x: The first argument.
-            y: The second argument.
-            single: The function for all joints with one entry at once.
-            several: The function for a joint with several entries.
+        places: whether x, y and the result have the entries of q or of v, such as "qv->q". single: the function for all
+        joints with one entry at once. several: the function for a joint with several entries.
         """
         if self.flat:
             return np.asarray(single(x, y))

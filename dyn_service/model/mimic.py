@@ -86,7 +86,7 @@ def mimic_of(joint: Joint, of: Mapping[str, Joint]) -> Mimic | None:
 
 
 def followers_by_leader(joints: Iterable[Joint], mimics: Mapping[str, Mimic]) -> dict[str, list[tuple[Joint, Mimic]]]:
-    """Returns, for each leader, its followers and their rules. mimics: from `followers`."""
+    """Returns, for each leader, its followers and their rules. mimics: from `resolved_mimics`."""
     found: dict[str, list[tuple[Joint, Mimic]]] = {}
     for joint in joints:
         if joint.name in mimics:

@@ -35,22 +35,20 @@ _OF_Q = frozenset({"position"})
 class Order:
     """A caller's order of a robot's movable joints.
 
-    Args:
-        at: The joints in the robot's order.
-        names: All of them, in the caller's order.
-        ways: The joint of each rate, as `Tree.rate_joints`; None if the robot has no mimic joints.
+    names: all joints, in the caller's order. rate_joints: the joint of each rate, as `Tree.rate_joints`, mimic joints
+    included; None if the robot has no mimic joints.
 
     Raises:
         NotFoundError: A name is not that of a movable joint; `path` says which one.
         InvalidArgumentError: `names` is not a list of names, or a joint is named twice or is missing.
     """
 
-    def __init__(self, at: Configuration, names: Any, ways: Sequence[str] | None = None) -> None:
+    def __init__(self, at: Configuration, names: Any, rate_joints: Sequence[str] | None = None) -> None:
         _check(at, names)
         self._robots = at
         self.at, in_q, in_v = at.chosen(names)
         of_joint: dict[str, list[int]] = {}
-        for k, name in enumerate(at.velocity_joints if ways is None else ways):
+        for k, name in enumerate(at.velocity_joints if rate_joints is None else rate_joints):
             of_joint.setdefault(name, []).append(k)
         row = {name: k for k, name in enumerate(of_joint)}
         moving = dict.fromkeys((*names, *row))  # mimic joints come last
@@ -126,9 +124,9 @@ class Order:
 class Orders:
     """A cache of the most recent callers' orders for one robot."""
 
-    def __init__(self, at: Configuration, ways: Sequence[str]) -> None:
+    def __init__(self, at: Configuration, rate_joints: Sequence[str]) -> None:
         self._at = at
-        self._made = lru_cache(maxsize=_KEPT)(lambda names: Order(at, names, ways))
+        self._made = lru_cache(maxsize=_KEPT)(lambda names: Order(at, names, rate_joints))
 
     def of(self, names: Any) -> Order:
         """Returns the order with these names."""

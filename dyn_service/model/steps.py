@@ -53,45 +53,39 @@ FLAT = Flat()
 
 
 class Step(Protocol):
-    """(a, q, v, dt in s) -> q and v one step later.
-
-    acceleration: a(q, v); with `t`, the time at which the step begins (s), it is a(t, q, v) at each stage's own time.
-    """
+    """(a, q, v, dt in s) -> q and v one step later. acceleration: a(q, v)."""
 
     def __call__(
-        self, acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None, on: Positions = FLAT
+        self, acceleration: Callable[[Any, Any], Any], q: Any, v: Any, dt: Any, on: Positions = FLAT
     ) -> tuple[Any, Any]:
         """Returns q and v one step later."""
 
 
 def explicit_euler_step(
-    acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None, on: Positions = FLAT
+    acceleration: Callable[[Any, Any], Any], q: Any, v: Any, dt: Any, on: Positions = FLAT
 ) -> tuple[Any, Any]:
     """Returns the state after dt: q += dt v, v += dt a(q, v), both evaluated at the start of the step."""
-    return on.integrate(q, v, dt), v + dt * _at(acceleration, t)(0.0, q, v)
+    return on.integrate(q, v, dt), v + dt * acceleration(q, v)
 
 
 def semi_implicit_euler_step(
-    acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None, on: Positions = FLAT
+    acceleration: Callable[[Any, Any], Any], q: Any, v: Any, dt: Any, on: Positions = FLAT
 ) -> tuple[Any, Any]:
     """Returns the state after dt: v += dt a(q, v), then q += dt v."""
-    v_next = v + dt * _at(acceleration, t)(0.0, q, v)
+    v_next = v + dt * acceleration(q, v)
     return on.integrate(q, v_next, dt), v_next
 
 
-def rk4_step(
-    acceleration: Callable[..., Any], q: Any, v: Any, dt: Any, t: float | None = None, on: Positions = FLAT
-) -> tuple[Any, Any]:
+def rk4_step(acceleration: Callable[[Any, Any], Any], q: Any, v: Any, dt: Any, on: Positions = FLAT) -> tuple[Any, Any]:
     """Returns the state after dt by the classical Runge-Kutta step."""
-    a = _at(acceleration, t)
     half, sixth = dt / 2, dt / 6
-    a1, r1 = a(0.0, q, v), on.rate(q, v)
+    a1, r1 = acceleration(q, v), on.rate(q, v)
     q2, v2 = q + half * r1, v + half * a1
-    a2, r2 = a(half, q2, v2), on.rate(q2, v2)
+    a2, r2 = acceleration(q2, v2), on.rate(q2, v2)
     q3, v3 = q + half * r2, v + half * a2
-    a3, r3 = a(half, q3, v3), on.rate(q3, v3)
+    a3, r3 = acceleration(q3, v3), on.rate(q3, v3)
     q4, v4 = q + dt * r3, v + dt * a3
-    a4, r4 = a(dt, q4, v4), on.rate(q4, v4)
+    a4, r4 = acceleration(q4, v4), on.rate(q4, v4)
     return on.normalised(q + sixth * (r1 + 2 * (r2 + r3) + r4)), v + sixth * (a1 + 2 * (a2 + a3) + a4)
 
 
@@ -104,10 +98,3 @@ WEIGHTS: Mapping[str, tuple[float, ...]] = MappingProxyType(
     {"rk4": (1 / 6, 1 / 3, 1 / 3, 1 / 6), "semi_implicit_euler": (1.0,), "explicit_euler": (1.0,)}
 )
 """Weights b_i of v' = v + dt (b_1 a_1 + b_2 a_2 + ..)."""
-
-
-def _at(acceleration: Callable[..., Any], t: float | None) -> Callable[[Any, Any, Any], Any]:
-    """Returns a function (s since the start of the step, q, v) -> a."""
-    if t is None:
-        return lambda after, q, v: acceleration(q, v)
-    return lambda after, q, v: acceleration(t + after, q, v)

@@ -54,15 +54,8 @@ def convert(
 ) -> list[Note]:
     """Converts a robot file.
 
-    Args:
-        source: A URDF, MJCF, SDFormat or xacro file.
-        target: The file to write.
-        format: One of `WRITERS`; None: by the suffix of `target`.
-        root: How the root link moves.
-        joints: A joint file.
-        mimic: Whether to keep mimic joints.
-        arguments: Arguments of a xacro file.
-        force: Whether to overwrite an existing file.
+    format: one of `WRITERS`; None: by the suffix of `target`. joints: a joint file. mimic: whether to keep mimic
+    joints. arguments: of a xacro file. force: whether to overwrite an existing file.
 
     Returns:
         Notes on what was lost, first when reading, then when writing.
@@ -101,11 +94,8 @@ def written(
 ) -> tuple[str, list[Note]]:
     """Returns a robot as text of a format, and a note on each thing that the format cannot express.
 
-    Args:
-        description: The robot.
-        format: One of `WRITERS`.
-        source: The folder of the robot's file, to find its meshes; None: no shapes are written.
-        target: The folder of the new file, to which paths of meshes are relative; None: they are `file://` URIs.
+    format: one of `WRITERS`. source: the folder of the robot's file, to find its meshes; None: no shapes are written.
+    target: the folder of the new file, to which paths of meshes are relative; None: they are `file://` URIs.
 
     Raises:
         UnimplementedError: The format lacks a joint type of the robot.

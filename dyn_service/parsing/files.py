@@ -51,10 +51,7 @@ def read_file(
 ) -> Description:
     """Reads a robot from a file and the files that it includes.
 
-    Args:
-        path: The file.
-        limits: The largest robot to read.
-        arguments: Arguments of a xacro file, by name.
+    arguments: of a xacro file, by name.
 
     Raises:
         UrdfError: The file is malformed or has unsupported content; names file, line and element.

@@ -28,9 +28,7 @@ _LOCK = threading.Lock()  # the package has global state
 def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
     """Returns the expanded XML of a file, as the command `xacro` prints it.
 
-    Args:
-        path: The file.
-        arguments: Values of its `<xacro:arg>`, by name.
+    arguments: values of its `<xacro:arg>`, by name.
 
     Raises:
         MissingLibraryError: The package is not installed; names the extra that installs it.

@@ -446,9 +446,7 @@ class Files:
     """The files of one robot; `main` is None for text, `limits` are for all files together. `repeated` allows a file to
     be included several times; a file that includes itself is always an error.
 
-    Attributes:
-        notes: Notes on changes that were needed to read the files.
-        roots: The root element of each file by its name in errors.
+    notes: on changes that were needed to read the files. roots: the root element of each file by its name in errors.
     """
 
     def __init__(self, main: str | os.PathLike[str] | None, limits: ReadLimits, *, repeated: bool = False) -> None:

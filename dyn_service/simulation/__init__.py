@@ -1,4 +1,4 @@
-"""Simulation: motions from efforts, without input or output.
+"""Simulation, and inverse kinematics, without input or output.
 
 contact_points   points of links that can touch planes
 contact/         constraint solvers for contacts, joint limits and friction

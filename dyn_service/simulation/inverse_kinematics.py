@@ -6,11 +6,11 @@ equations (Levenberg-Marquardt) and stays within the position limits:
     (J^T W^2 J + mu 1) dq = J^T W^2 e,    mu = e^T W^2 e / 2 + 1e-12 tr(J^T W^2 J)
 
 e is the error of all targets, J their Jacobian (the rows of `point_motion`), W the weights per metre and per radian.
-The damping falls with the square of the error, so that the last steps are Newton's. Joints at a limit that the step
-would leave are held, and the others solve again. A problem without an answer begins again at a random position.
+The damping is proportional to the squared error, so the last steps are Gauss-Newton steps. Joints at a limit that the
+step would leave are held, and the others solve again. A problem without an answer begins again at a random position.
 
-Only `point_motion` and `link_poses` of the robot are used, so a remote robot takes one request for each link and
-iteration, however many problems there are.
+Only `point_motion` and `link_poses` of the robot are used: a remote robot gets one request for each target and
+iteration, for all problems together.
 
 Source: Newton-Euler document, (4) to (8), for J; the damping is Sugihara's (2011), without its constant term. Checked
 by tests/simulation/test_inverse_kinematics.py.
@@ -37,7 +37,7 @@ MAX_STEP = 1.0
 _STALLED = 1e-3
 """Smallest relative decrease of the squared error that counts as progress."""
 
-_PATIENCE = 5
+_MAX_STALLED = 5
 """Iterations without progress after which an attempt ends."""
 
 _SINGULAR = 1e-4
@@ -46,8 +46,7 @@ _SINGULAR = 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Where a point of a link shall be, how the link shall be turned, or in which direction one of its axes shall
-    point.
+    """Target of one link: position of a point, orientation, or direction of an axis.
 
     At least one of `position`, `rotation` and `direction` is needed. Leading axes (...) are those of the problems.
 
@@ -82,10 +81,11 @@ class InverseKinematics:
         position_error: (..., targets) m; 0 for targets without a position.
         rotation_error: (..., targets) rad, the angle to `rotation` or `direction`; 0 for targets without.
         reason: (...,) why a problem was not solved, "" if it was:
-            "out_of_reach": the distance from the first moving joint to a position is larger than the chain is long;
+            "out_of_reach": a position is farther from the origin of the first moving link than the sum of link lengths
+            and prismatic travel;
             "limit": with position limits ignored, a solution was found from q;
-            "singular": at q no small motion decreases the error: the error is in directions in which the chain cannot
-            move. The target may have no solution;
+            "singular": J^T W^2 e is nearly 0 at q, so no small motion decreases the error; the target may be
+            unreachable;
             "not_converged": none of these; more iterations or attempts may help.
         attempts: (...,) number of starting positions tried.
     """
@@ -109,12 +109,13 @@ def inverse_kinematics(
     attempts: int = 20,
     rng: np.random.Generator | int = 0,
 ) -> InverseKinematics:
-    """Returns positions within the limits at which all targets are reached, as far as they were found.
+    """Returns, for each problem, the position within the limits that reaches all targets, or the best one found.
 
     Args:
         robot: In this process or remote.
         targets: One, or several that hold at once; their leading axes broadcast.
-        seed: (..., nq) where to begin; leading axes broadcast with those of targets. None: the middle of the limits.
+        seed: (..., nq) where to begin; leading axes broadcast with those of targets. None: the middle of the limits,
+            neutral where one is infinite.
         position_tolerance: m, largest distance of a point from its position.
         rotation_tolerance: rad, largest angle.
         iterations: Largest number for each attempt.
@@ -138,6 +139,8 @@ def inverse_kinematics(
     at = robot.configuration
     goals = [_Goal.read(robot, target, k) for k, target in enumerate(wanted)]
     begin = robot.limits.middle(at.neutral) if seed is None else vectors("seed", seed, at.nq)
+    if not np.isfinite(begin).all():
+        raise InvalidArgumentError("seed must have finite numbers", path="seed")
     lead = broadcast({"seed": begin.shape[:-1], **{f"targets[{k}]": goal.lead for k, goal in enumerate(goals)}})
     count = int(np.prod(lead))
     solver = _Solver(
@@ -190,7 +193,9 @@ class _Goal:
         path = f"targets[{k}]"
         if target.link not in robot.link_names:
             known = ", ".join(robot.link_names)
-            raise NotFoundError(f"there is no link '{target.link}' in robot '{robot.name}': its links are {known}")
+            raise NotFoundError(
+                f"there is no link '{target.link}' in robot '{robot.name}': its links are {known}", path=f"{path}.link"
+            )
         if target.rotation is not None and target.direction is not None:
             raise InvalidArgumentError(f"{path} has both rotation and direction: give one of them", path=path)
         position, rotation, direction = (
@@ -203,8 +208,13 @@ class _Goal:
         )
         if position is None and rotation is None and direction is None:
             raise InvalidArgumentError(f"{path} needs a position, a rotation or a direction", path=path)
-        if rotation is not None and not np.allclose(rotation @ np.swapaxes(rotation, -1, -2), np.eye(3), atol=1e-6):
-            raise InvalidArgumentError(f"{path}.rotation must be a rotation matrix: R R^T is not 1", path=path)
+        if rotation is not None:
+            if not np.allclose(rotation @ np.swapaxes(rotation, -1, -2), np.eye(3), atol=1e-6):
+                raise InvalidArgumentError(f"{path}.rotation must be a rotation matrix: R R^T is not 1", path=path)
+            if (np.linalg.det(rotation) < 0.0).any():
+                raise InvalidArgumentError(
+                    f"{path}.rotation must be a rotation matrix, found a reflection: its determinant is -1", path=path
+                )
         weights = (float(target.position_weight), float(target.rotation_weight))
         if not all(0.0 < weight < np.inf for weight in weights):
             raise InvalidArgumentError(f"the weights of {path} must be positive and finite, found {weights}", path=path)
@@ -261,29 +271,29 @@ class _Solver:
     iterations: int
     lower: Array
     upper: Array
-    bounded: NDArray[np.int_] = field(init=False)
-    """Entries of v whose joints have one entry in q, and that entry: (k, 2). Others have no limits."""
+    scalar_entries: NDArray[np.int_] = field(init=False)
+    """(k, 2): index in q and in v of each joint with one degree of freedom. Other joints have no limits."""
 
     def __post_init__(self) -> None:
         at = self.robot.configuration
         pairs = zip(at.q_slices, at.v_slices, strict=True)
         ends = [(of.start, to.start) for of, to in pairs if of.stop - of.start == to.stop - to.start == 1]
-        self.bounded = np.array(ends, int).reshape(-1, 2)
+        self.scalar_entries = np.array(ends, int).reshape(-1, 2)
 
     def solve(self, q: Array, rows: Rows) -> _Found:
         """Iterates from q (n, nq) with the goals of these rows; returns the best position of each."""
         at, n = self.robot.configuration, len(q)
         q = self._within(q)
         best = _Found.worst(q, len(self.goals))
-        active, lowest, waited = np.arange(n), np.full(n, np.inf), np.zeros(n, int)
+        active, lowest, stalled = np.arange(n), np.full(n, np.inf), np.zeros(n, int)
         for _ in range(self.iterations + 1):
             e, J, errors = self.errors(q[active], rows[active])
             cost = np.einsum("ni,ni->n", e, e)
             reached = np.asarray((errors <= self.tolerances).all(axis=(1, 2)))
             best.keep_better(active, _Found(q[active], errors, cost, reached))
-            waited[active] = np.where(cost < (1.0 - _STALLED) * lowest[active], 0, waited[active] + 1)
+            stalled[active] = np.where(cost < (1.0 - _STALLED) * lowest[active], 0, stalled[active] + 1)
             lowest[active] = np.minimum(lowest[active], cost)
-            go = ~reached & (waited[active] < _PATIENCE)
+            go = ~reached & (stalled[active] < _MAX_STALLED)
             if not go.any():
                 break
             active = active[go]
@@ -308,7 +318,7 @@ class _Solver:
                 turning = motion.jacobian[:, :3]
             elif goal.direction is not None:
                 now = motion.rotation @ goal.axis
-                error = _turn(now, goal.direction[rows])
+                error = _rotation_between(now, goal.direction[rows])
                 turning = motion.jacobian[:, :3] - now[..., None] * (now[:, None] @ motion.jacobian[:, :3])
             else:
                 continue
@@ -323,7 +333,7 @@ class _Solver:
         diagonal = np.arange(H.shape[-1])
         H[:, diagonal, diagonal] += (0.5 * cost + 1e-12 * np.trace(H, axis1=-2, axis2=-1) + 1e-300)[:, None]
         step = np.linalg.solve(H, g[..., None])[..., 0]
-        in_q, in_v = self.bounded.T
+        in_q, in_v = self.scalar_entries.T
         for _ in range(2):
             low, high = q[:, in_q] <= self.lower[in_q], q[:, in_q] >= self.upper[in_q]
             leaves = (low & (step[:, in_v] < 0.0)) | (high & (step[:, in_v] > 0.0))
@@ -339,7 +349,7 @@ class _Solver:
         return np.asarray(step * np.minimum(1.0, MAX_STEP / np.maximum(largest, 1e-300))[:, None])
 
     def _within(self, q: Array) -> Array:
-        in_q = self.bounded[:, 0]
+        in_q = self.scalar_entries[:, 0]
         q[:, in_q] = np.clip(q[:, in_q], self.lower[in_q], self.upper[in_q])
         return q
 
@@ -362,7 +372,7 @@ def rotation_vector(R: ArrayLike) -> Array:
     return vector
 
 
-def _turn(now: Array, to: Array) -> Array:
+def _rotation_between(now: Array, to: Array) -> Array:
     """Returns the shortest rotation vectors (n, 3) from unit vectors to others; from opposite ones about any axis."""
     axis, cosine = np.cross(now, to), np.einsum("ni,ni->n", now, to)
     sine = np.linalg.norm(axis, axis=-1)

@@ -39,10 +39,7 @@ class Term(NamedTuple):
 class LawEfforts(HeldEfforts):
     """The efforts of a law.
 
-    Args:
-        at: The joints.
-        law: The law.
-        steps: The required number of samples; None: any, the same for all.
+    steps: the required number of samples; None: any, the same for all.
 
     Raises:
         InvalidArgumentError: A number of the law has the wrong shape or value; `path` names it.

@@ -64,10 +64,8 @@ class Held(ABC, Generic[T]):
 class HeldEfforts(Held[Array]):
     """Joint efforts (..., n).
 
-    Args:
-        names: The joint of each entry.
-        tau: None (zero), (n,) constant, (..., steps, n) samples, or a function of (t, q, v).
-        steps: The required number of samples.
+    names: the joint of each entry. tau: None (zero), (n,) constant, (..., steps, n) samples, or a function of (t, q,
+    v). steps: the required number of samples.
 
     Raises:
         InvalidArgumentError: `tau` is none of these, or not finite.
@@ -122,10 +120,8 @@ def not_finite(tau: Array, names: Sequence[str], step: int, t: float) -> FailedP
 class Loads(Held[list[Wrench] | None]):
     """External wrenches, in the axes in which they are given and the form that queries take; None: no wrenches.
 
-    Args:
-        wrenches: None, one `Wrench` or several, or a function of (t, q, v) that returns them. Torque, force and point
-            are (3,) constants or (..., steps, 3) samples; those of a function are (..., 3).
-        steps: The required number of samples.
+    wrenches: None, one `Wrench` or several, or a function of (t, q, v) that returns them. Torque, force and point are
+    (3,) constants or (..., steps, 3) samples; those of a function are (..., 3). steps: the required number of samples.
 
     Raises:
         InvalidArgumentError: `wrenches` is none of these, or not finite.

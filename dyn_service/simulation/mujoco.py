@@ -45,16 +45,10 @@ _INTEGRATORS = {"rk4": "mjINT_RK4", "semi_implicit_euler": "mjINT_EULER"}
 class MujocoEngine:
     """A robot in MuJoCo, a `engines.Engine`. model, data: MuJoCo's. notes: what MJCF cannot express.
 
-    Args:
-        source: The description, or the path of an MJCF file.
-        at: The joints, in the robot's order.
-        followers: Mimic joints by name: leader, ratio and offset.
-        dt_s: The plant's step.
-        substeps: MuJoCo steps per plant step.
-        integrator: The plant's integrator.
-        gravity: (3,) m/s^2; None is the file's.
-        limits: Whether position limits act.
-        links: The link that each joint moves, to assign contact forces.
+    source: the description, or the path of an MJCF file. at: the joints, in the robot's order. followers: mimic joints
+    by name: leader, ratio and offset. dt_s, integrator: those of the plant. substeps: MuJoCo steps per plant step.
+    gravity: (3,) m/s^2; None is the file's. limits: whether position limits act. links: the link that each joint moves,
+    to assign contact forces.
 
     Raises:
         FailedPreconditionError: MuJoCo is not installed.

@@ -37,11 +37,8 @@ def printable(text: str) -> str:
 def set_up(node: str, form: Format | None = None, stream: TextIO | None = None, *, level: Level | None = None) -> None:
     """Sends all log lines of this process to `stream`, by default standard error.
 
-    Args:
-        node: Name in the log lines.
-        form: Format; by default the launcher's, else text.
-        stream: Where the lines are written.
-        level: Lowest level that is written; by default the launcher's, else info.
+    node: the name in the log lines. form, level: by default the launcher's, else text and info. stream: where the lines
+    are written.
     """
     chosen = form or ("json" if os.environ.get(FORMAT) == "json" else "text")
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)

@@ -28,7 +28,6 @@ class Library(NamedTuple):
 
 
 LIBRARIES: Mapping[str, Library] = {
-    "casadi": Library("casadi", "server"),
     "llvmlite": Library("llvmlite", "server"),
     "scipy": Library("scipy", "server"),
     "defusedxml": Library("defusedxml", "server"),
@@ -50,6 +49,7 @@ LIBRARIES: Mapping[str, Library] = {
     "trimesh": Library("trimesh", "view"),
     "collada": Library("pycollada", "view"),
     "foxglove": Library("foxglove-sdk", "foxglove"),
+    "casadi": Library("casadi", "symbolic"),
     "sympy": Library("sympy", "symbolic"),
     "cyclonedds": Library("cyclonedds", "ros2"),
     "pinocchio": Library("pin", None),
@@ -60,9 +60,8 @@ LIBRARIES: Mapping[str, Library] = {
 def missing(who: str, module: str) -> str:
     """Returns the error message for a library that is not installed.
 
-    Args:
-        who: What needs it: `dyn view`.
-        module: The name that is imported. For a module outside `LIBRARIES` the message has no install command.
+    who: what needs it: `dyn view`. module: the name that is imported; for one outside `LIBRARIES` the message has no
+    install command.
     """
     top = module.partition(".")[0]
     library = LIBRARIES.get(top)

@@ -96,9 +96,7 @@ class Parameters:
     def check_files(self, kind: type, folder: Path | None = None) -> None:
         """Checks that the input files named by parameters of the struct `kind` exist.
 
-        Args:
-            kind: The struct.
-            folder: Where relative paths begin that do not come from a parameter file; None is the working directory.
+        folder: where relative paths begin that do not come from a parameter file; None is the working directory.
 
         Raises:
             ConfigurationError: Names the file, the line, the parameter and the path.

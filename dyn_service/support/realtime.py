@@ -71,10 +71,8 @@ def apply(settings: Realtime, warn: Callable[[str], None], *, polls: bool) -> st
     Call it after slow initialisation such as compiling. Later threads and processes are in the ordinary scheduling
     class, but keep the affinity. The line is empty if no setting was given.
 
-    Args:
-        settings: The settings.
-        warn: Takes a line for each part that the system refuses and that is not required.
-        polls: Whether this process has a loop that polls as `busy_poll_us` says.
+    warn: takes a line for each part that the system refuses and that is not required. polls: whether this process has a
+    loop that polls as `busy_poll_us` says.
 
     Raises:
         PermissionDeniedError: The system refuses a part that is required; names the part and the system's reason.
@@ -93,9 +91,7 @@ def apply(settings: Realtime, warn: Callable[[str], None], *, polls: bool) -> st
 def check(settings: Realtime, *, polls: bool) -> None:
     """Checks in advance what `apply` would refuse; this process is not changed.
 
-    Args:
-        settings: The settings.
-        polls: Whether this process has, or may have, a loop that polls.
+    polls: whether this process has, or may have, a loop that polls.
 
     Raises:
         PermissionDeniedError: As `apply`.

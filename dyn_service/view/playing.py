@@ -223,7 +223,7 @@ class Live:
     ) -> None:
         self.topic = topic
         self._at, self._heard, self._discovery, self._say = at, heard, discovery, say
-        self._states = States(at)
+        self._states = ReceivedJointStates(at)
         self._kept: deque[State] = deque(maxlen=KEPT)
         self._next_look_s = 0.0
         self._told = False
@@ -240,8 +240,8 @@ class Live:
                 return None
             if self._kept and max(map(stamp_of, came)) <= self._kept[-1].t:  # a new run has started
                 self._kept.clear()
-                self._states = States(self._at)
-            state = self._states.take(came)
+                self._states = ReceivedJointStates(self._at)
+            state = taken(self._states, came)
             fault = "its states name no joint of the robot"
         except InvalidArgumentError as error:
             state, fault = None, str(error)
@@ -363,29 +363,21 @@ class State:
     tau: Array
 
 
-class States:
-    """Builds states of a robot from joint state messages, in the order of arrival."""
-
-    def __init__(self, at: Configuration) -> None:
-        self._heard = ReceivedJointStates(at)
-
-    def take(self, messages: Iterable[Any]) -> State | None:
-        """Returns the state after messages of about one time; None if they contain no joint of the robot."""
-        stamps = [stamp_of(message) for message in messages if self._heard.take(message)]
-        if not stamps:
-            return None
-        return State(max(stamps), self._heard.q.copy(), self._heard.v.copy(), self._heard.tau.copy())
+def taken(heard: ReceivedJointStates, messages: Iterable[Any]) -> State | None:
+    """Returns the state after messages of about one time; None if they contain no joint of the robot."""
+    stamps = [stamp_of(message) for message in messages if heard.take(message)]
+    return State(max(stamps), heard.q.copy(), heard.v.copy(), heard.tau.copy()) if stamps else None
 
 
 def of_joint_states(messages: Iterable[Any], at: Configuration, source: str) -> Motion:
     """Returns the motion of joint state messages, with time from the first; messages of one time form one state."""
     states, found = list[State](), dict[str, None]()
-    heard, heard_run = States(at), 0
+    heard, heard_run = ReceivedJointStates(at), 0
     for (run, _), group in groupby(sorted(_by_run(messages), key=itemgetter(0, 1)), itemgetter(0, 1)):
         if run != heard_run:
-            heard, heard_run = States(at), run
+            heard, heard_run = ReceivedJointStates(at), run
         together = [message for *_, message in group]
-        state = heard.take(together)
+        state = taken(heard, together)
         if state is not None:
             states.append(state)
         elif not states:

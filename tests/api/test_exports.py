@@ -17,6 +17,8 @@ HERE = {
     "acting",
     "bodies",
     "certificates",
+    "export",
+    "export_fmu",
     "asked",
     "from_file",
     "from_text",

@@ -326,7 +326,7 @@ def test_errors(wrong: str, tmp_path: Path) -> None:
 def test_files_compilers_and_robots_without_joints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "one.fmu"
     file.write_text("mine")
-    with pytest.raises(InvalidArgumentError, match=r"one\.fmu already exists: --force overwrites it"):
+    with pytest.raises(InvalidArgumentError, match=r"one\.fmu already exists: set force=True"):
         robot("pendulum").export_fmu(file)
     with pytest.raises(InvalidArgumentError, match=r"one\.fmu.below cannot be written"):
         robot("pendulum").export_fmu(file / "below")

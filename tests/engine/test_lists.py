@@ -165,12 +165,12 @@ def test_wrong_arguments(cart: Robot) -> None:
 
 
 def test_the_number_of_kernels_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "MAX_LISTS", 2)
+    monkeypatch.setattr(library, "MAX_LIST_KERNELS", 2)
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
     q = np.zeros(1)
     for names in (["mass_matrix", "bias_forces"], ["bias_forces", "mass_matrix"], ["mass_matrix", "gravity_forces"]):
         robot.evaluate(names, q=q, **({"v": q} if "bias_forces" in names else {}))
-    with pytest.raises(ResourceExhaustedError, match=naming("2 lists of queries")):
+    with pytest.raises(ResourceExhaustedError, match=naming("2 kernels of lists of queries")):
         robot.evaluate(["link_poses", "mass_matrix"], q=q)
     robot.evaluate(["mass_matrix", "bias_forces"], q=q, v=q)
     robot.link_poses(q)

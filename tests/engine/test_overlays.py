@@ -796,14 +796,12 @@ def test_contacts_and_stops_of_many_robots(integrator: Any, supports: dict[str, 
             Overlay(gravity=numbers[..., None] * np.array([0.0, 3.0, -3.0])),
         ]
 
+    ends = [[mine.simulate(q, v, overlay=one, **given) for one in overlay(np.float64(x))] for x in (0.5, 2.0)]
     for count in (2, mine.nv):
-        several = np.linspace(0.5, 2.0, count)
-        alone = [overlay(number) for number in several]
-        for which, many in enumerate(overlay(several)):
+        for which, many in enumerate(overlay(np.linspace(0.5, 2.0, count))):
             together = mine.simulate(q, v, overlay=many, **given)
-            for k in (0, count - 1):
-                one = mine.simulate(q, v, overlay=alone[k][which], **given)
-                for name, expected in vars(one).items():
+            for k, alone in zip((0, count - 1), ends, strict=True):
+                for name, expected in vars(alone[which]).items():
                     if name != "t" and expected is not None:
                         found = getattr(together, name)[k]
                         assert apart(found, expected) < (1e-12 if name in "qv" else 1e-9), (name, which)

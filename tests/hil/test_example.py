@@ -1,6 +1,6 @@
-"""The worked example: each fault is caught, for the right reason; on a usual day nobody cries wolf.
+"""The worked examples: each fault is caught, for the right reason; on a usual day nobody cries wolf; a quadruped walks.
 
-Two hundred of those: `pytest examples/hil --seeds 200`.
+Two hundred usual days: `pytest examples/hil --seeds 200`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ TOLD, IN_TIME, ENCODERS, RUNS_AWAY = (
     "test_it_goes_where_it_is_told", "test_answers_come_in_time", "test_encoders_count", "test_nothing_runs_away",
 )  # fmt: skip
 ALL = {TOLD, IN_TIME, ENCODERS, RUNS_AWAY}
+EXAMPLES = ROOT / "examples" / "hil"
 PYTEST = (sys.executable, "-m", "pytest", "-p", "dyn_service.hil.plugin", "-p", "no:cacheprovider", "-W", "error")
 CAUGHT = {  # by which test, with which words, and which tests have nothing to say of it
     "payload": (TOLD, r"panda_joint6: tracking error 0\.01\d* rad at .* allowed below 1e-3 rad \(first", ALL - {TOLD}),
@@ -45,7 +46,7 @@ def outcomes() -> Outcome:
     """By what was wrong and by test: whether it passed, and what it said. One session for all of them."""
     wrongs = [word for name in ("nothing", *CAUGHT) for word in ("--wrong", name)]
     run = subprocess.run(
-        [*PYTEST, "-rA", "--tb=line", str(ROOT / "examples" / "hil"), *wrongs],
+        [*PYTEST, "-rA", "--tb=line", str(EXAMPLES / "test_panda.py"), *wrongs],
         capture_output=True,
         text=True,
         timeout=250,
@@ -72,6 +73,12 @@ def test_each_fault_is_caught_by_what_looks_for_it(outcomes: Outcome, wrong: str
 
 def test_nobody_cries_wolf_on_a_usual_day(outcomes: Outcome) -> None:
     assert outcomes["nothing"] == dict.fromkeys(ALL, (True, ""))
+
+
+def test_the_quadruped_stands_and_walks() -> None:
+    program = [*PYTEST, "-q", str(EXAMPLES / "test_solo12.py")]
+    run = subprocess.run(program, capture_output=True, text=True, timeout=250)
+    assert "6 passed" in run.stdout, run.stdout + run.stderr
 
 
 def test_the_pages_tests(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_other_processors(target: str, tmp_path: Path) -> None:
     else:
         assert int.from_bytes(code[18:20], "little") == machines.get(target, 62), "e_machine of ELF"
     header, source = (tmp_path / f"pendulum{ending}" for ending in (".h", "_selftest.c"))
-    exact = target_of(target).as_here()
+    exact = target_of(target).has_host_bits()
     assert f"#define EXACT {int(exact)} " in source.read_text()
     assert "for " + target + ", " in header.read_text()
 
@@ -328,7 +328,7 @@ def test_files_are_kept_and_folders_must_be_writable(tmp_path: Path) -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
     header = tmp_path / "pendulum.h"
     header.write_text("mine")
-    with pytest.raises(InvalidArgumentError, match=r"pendulum\.h already exists: --force overwrites it"):
+    with pytest.raises(InvalidArgumentError, match=r"pendulum\.h already exists: set force=True"):
         robot.export(["energy"], tmp_path)
     assert header.read_text() == "mine"
     robot.export(["energy"], tmp_path, force=True)

@@ -73,19 +73,3 @@ def test_quaternions_move_as_quaternions(method: str) -> None:
     # (h w / 2)^5 / 120 a step for RK4, twenty of them: 2e-8.
     np.testing.assert_allclose(q, [0.0, 0.0, np.sqrt(0.5), np.sqrt(0.5)], rtol=0, atol=2e-8)
     np.testing.assert_array_equal(v, rate)
-
-
-@pytest.mark.parametrize(
-    ("method", "shares"), [("rk4", [0, 0.5, 0.5, 1]), ("explicit_euler", [0]), ("semi_implicit_euler", [0])]
-)
-def test_accelerations_of_time_are_asked_at_each_stage_of_a_step(method: str, shares: list[float]) -> None:
-    asked: list[float] = []
-
-    def pushed(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
-        asked.append(t)
-        return np.array([3.0 * t**2])
-
-    _, v = STEPS[method](pushed, np.zeros(1), np.zeros(1), 0.5, 2.0)
-    assert asked == [2.0 + 0.5 * share for share in shares]
-    # RK4 of a function of time alone is Simpson's rule, which is exact for it: t^3.
-    assert v[0] == pytest.approx(2.5**3 - 2.0**3 if method == "rk4" else 0.5 * 12.0, rel=1e-14)

@@ -169,6 +169,7 @@ def test_a_remote_robot_takes_one_request_for_each_link_and_iteration() -> None:
         (Target(link="tool0", position=(0, 0)), InvalidArgumentError, "3"),
         (Target(link="tool0", position=(0, 0, np.nan)), InvalidArgumentError, "finite"),
         (Target(link="tool0", rotation=2.0 * np.eye(3)), InvalidArgumentError, "rotation matrix"),
+        (Target(link="tool0", rotation=np.diag([1.0, 1.0, -1.0])), InvalidArgumentError, "reflection"),
         (Target(link="tool0", direction=(0, 0, 0)), InvalidArgumentError, "length 0"),
         (Target(link="tool0", rotation=np.eye(3), direction=(0, 0, 1)), InvalidArgumentError, "both"),
         (Target(link="tool0", position=(0, 0, 0), position_weight=0.0), InvalidArgumentError, "weights"),

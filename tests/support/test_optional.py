@@ -14,7 +14,7 @@ from dyn_service.support.optional import LIBRARIES, MissingLibraryError, load, m
 from tests.phrases import naming, unnamed
 
 ROOT = Path(__file__).parents[2]
-DEVELOPERS = {"bench", "test", "test-ros2", "docs", "fuzz", "lint"}
+DEVELOPERS = {"bench", "test", "test-browser", "test-ros2", "docs", "fuzz", "lint"}
 """Extras of those who work on the package: none of its own code asks for them."""
 
 

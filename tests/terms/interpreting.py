@@ -33,12 +33,16 @@ def interpreted(graph: Graph) -> Callable[..., Any]:
         given = [np.asarray(x, dtype=float) for x in inputs]
         pairs = list(zip(given, operands, strict=True))
         lead = np.broadcast_shapes(*(x.shape[: x.ndim - len(operand.shape)] for x, operand in pairs))
-        flat = [np.broadcast_to(x, lead + operand.shape).reshape(-1, operand.size).T for x, operand in pairs]
-        states = flat[0].shape[1] if flat else 1
-        shaped = [
-            np.array([np.broadcast_to(x, states) for x in entries]).T.reshape(lead + operand.shape)
-            for entries, operand in zip(graph.program(flat), graph.signature.outputs, strict=True)
-        ]
+        rows = [np.broadcast_to(x, lead + operand.shape).reshape(-1, operand.size) for x, operand in pairs]
+        states = len(rows[0]) if rows else 1
+        # Python's operators on numbers take a fifth of the time of NumPy's on arrays of one entry: the same bits.
+        flat = [x[0].tolist() if states == 1 else np.ascontiguousarray(x.T) for x in rows]
+        shaped = []
+        for entries, operand in zip(graph.program(flat), graph.signature.outputs, strict=True):
+            found = np.empty((len(entries), states))
+            for k, entry in enumerate(entries):
+                found[k] = entry  # a number or one for each state
+            shaped.append(found.T.reshape(lead + operand.shape))
         return shaped[0] if len(shaped) == 1 else tuple(shaped)
 
     return kernel

@@ -9,7 +9,7 @@ import contextlib
 import heapq
 import io
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -49,15 +49,6 @@ class Topic:
     times: NDArray[np.int64]
 
 
-@dataclass
-class Attached:
-    """A file within a bag."""
-
-    name: str
-    media_type: str
-    data: bytes = field(repr=False)
-
-
 class BagReader:
     """A bag, opened for reading.
 
@@ -82,7 +73,7 @@ class BagReader:
                 mcap_records.check_summary(self._stream, self._places[-1], self.path)
             self._schemas: dict[int, Schema] = {}
             self._channels: dict[int, Channel] = {}
-            self.attached: list[Attached] = []
+            self.attached: list[Attachment] = []
             self.notes: dict[str, dict[str, str]] = {}
             self._spans: dict[int, dict[int, tuple[int, int]]] = {}
             """Of chunks with an index, by where they begin: when each channel's first and last message came (ns)."""
@@ -197,7 +188,7 @@ class BagReader:
                     case Channel():
                         self._channels[record.id] = record
                     case Attachment():
-                        self.attached.append(Attached(record.name, record.media_type, record.data))
+                        self.attached.append(record)
                     case Metadata():
                         self.notes[record.name] = record.metadata
 
@@ -306,8 +297,8 @@ class TopicSummary:
 class Summary:
     """A bag. begin_ns, duration_s: of all its messages. whole: whether its recorder ended it."""
 
-    path: Path
-    size: int
+    file: str
+    bytes: int
     whole: bool
     begin_ns: int
     duration_s: float
@@ -324,7 +315,7 @@ def summary(bag: BagReader) -> Summary:
     """Returns the summary of a bag."""
     begin, end = bag.span_ns
     return Summary(
-        bag.path,
+        str(bag.path),
         bag.path.stat().st_size,
         bag.whole,
         begin,
@@ -338,7 +329,7 @@ def lines(found: Summary) -> list[str]:
     """Returns the summary as lines of text."""
     began = datetime.fromtimestamp(found.begin_ns * 1e-9, UTC)
     shown = [
-        f"{found.path}: {size_text(found.size)}, {found.messages} messages in {found.duration_s:.3f} s",
+        f"{found.file}: {size_text(found.bytes)}, {found.messages} messages in {found.duration_s:.3f} s",
         f"begins at {found.begin_ns * 1e-9:.9f} s ({began:%Y-%m-%d %H:%M:%S} UTC)",
     ]
     if not found.whole:

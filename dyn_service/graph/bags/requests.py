@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -20,11 +20,12 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import zmq
+from mcap.records import Attachment
 from numpy.typing import NDArray
 
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.graph.bags.reader import Attached, BagReader
+from dyn_service.graph.bags.reader import BagReader
 from dyn_service.graph.bags.recording import WallClock
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.graph.middleware.topics import listen
@@ -224,16 +225,15 @@ class QueryResult:
     worst: First | None = None
     first: First | None = None
 
-    def add(self, comparison: Comparison, number: int, time_s: float, robot: str) -> None:
+    def add(self, differences: Sequence[Difference], number: int, time_s: float, robot: str) -> None:
         """Counts a comparison."""
         self.count += 1
-        if comparison.same or comparison.first is None or comparison.largest is None:
-            self.same += 1
-            return
-        if self.first is None:
-            self.first = First(number, time_s, robot, comparison.first)
-        if self.worst is None or comparison.largest.relative > self.worst.difference.relative:
-            self.worst = First(number, time_s, robot, comparison.largest)
+        self.same += not differences
+        for difference in differences:
+            found = First(number, time_s, robot, difference)
+            self.first = self.first or found
+            if self.worst is None or difference.relative > self.worst.difference.relative:
+                self.worst = found
 
 
 @dataclass
@@ -291,19 +291,19 @@ def verify(bag: BagReader, answer: Answer) -> Verification:
         if head.query in CHANGES:
             found.leave_out("loading and unloading, repeated")
             continue
-        comparison = compare(reply, again)
-        if comparison is None:
+        differences = compare(reply, again)
+        if differences is None:
             found.leave_out("error that does not depend on the request")
             continue
         result = found.results.setdefault(head.query, QueryResult(head.query))
-        if not comparison.same and found.first is None:
+        if differences and found.first is None:
             twice = answer(asked)
-            if twice is not None and (apart := compare(again, twice)) is not None and not apart.same:
+            if twice is not None and compare(again, twice):
                 found.remarks.append(
                     f"request {number}: asked twice now, it has two answers; a question has one, so report this as a "
                     "defect"
                 )
-        result.add(comparison, number, time_s, head.robot if isinstance(head.robot, str) else "")
+        result.add(differences, number, time_s, head.robot if isinstance(head.robot, str) else "")
     return found
 
 
@@ -372,7 +372,7 @@ def robots_of(bag: BagReader, more: list[Robot], joints: str | None = None) -> t
     return robots, remarks
 
 
-def _robot_of(attached: Attached, known: Mapping[str, str], joints: str | None) -> Robot:
+def _robot_of(attached: Attachment, known: Mapping[str, str], joints: str | None) -> Robot:
     """Returns the robot of a description, read with the options that give the recorded fingerprint."""
     first: Robot | None = None
     fault: DynError | None = None
@@ -464,19 +464,9 @@ class Difference:
         return math.inf if self.relative == 0.0 else max(0.0, -math.log10(self.relative))
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The comparison of two replies. same: equal to the bit. largest: the largest difference, None if they are equal.
-    first: the first difference in the order of the outputs.
-    """
-
-    same: bool
-    largest: Difference | None = None
-    first: Difference | None = None
-
-
-def compare(recorded: bytes, found: bytes) -> Comparison | None:
-    """Compares two replies; returns None if the recorded one does not depend on the request.
+def compare(recorded: bytes, found: bytes) -> Sequence[Difference] | None:
+    """Returns the differences of two replies, none if they are equal to the bit; None if the recorded one does not
+    depend on the request.
 
     Outputs and error codes are compared, not timing and error texts.
     """
@@ -489,21 +479,18 @@ def compare(recorded: bytes, found: bytes) -> Comparison | None:
         return None
     if old_code or new_code:
         same = old_code == new_code
-        return Comparison(True) if same else _other("reply", old_code or "an answer", new_code or "an answer")
+        return () if same else _other("reply", old_code or "an answer", new_code or "an answer")
     if bytes(old.outputs) == bytes(new.outputs):
-        return Comparison(True)
+        return ()
     try:
         return outputs_compared(msgspec.msgpack.decode(old.outputs), msgspec.msgpack.decode(new.outputs))
     except UNREADABLE:
         return _other("reply", "outputs that cannot be read", "")
 
 
-def outputs_compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
-    """Compares outputs by name, arrays as on the wire or plain values; new names are ignored."""
-    found = [difference for name, value in old.items() for difference in _differences(name, value, new.get(name))]
-    if not found:
-        return Comparison(True)
-    return Comparison(False, max(found, key=lambda difference: difference.relative), found[0])
+def outputs_compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+    """Returns where outputs differ, arrays as on the wire or plain values, in their order; new names are ignored."""
+    return [difference for name, value in old.items() for difference in _differences(name, value, new.get(name))]
 
 
 def _differences(name: str, old: Any, new: Any) -> Iterator[Difference]:
@@ -552,9 +539,8 @@ def _readable(frame: bytes) -> bool:
     return True
 
 
-def _other(place: str, old: str, new: str) -> Comparison:
-    difference = Difference(place, old, new, math.inf)
-    return Comparison(False, difference, difference)
+def _other(place: str, old: str, new: str) -> list[Difference]:
+    return [Difference(place, old, new, math.inf)]
 
 
 def _short(value: Any) -> str:

@@ -47,13 +47,10 @@ def make_plan(
 ) -> LaunchPlan:
     """Returns the plan of a launch file.
 
-    Args:
-        launch: The launch file.
-        arguments: `name:=value` from the command line. `params`, unless the file declares it, is a parameter file that
-            each node reads last.
-        environment: Variables for `$(env ..)`; by default those of the process. `SERVER_ENDPOINT` is added if missing.
-        folder: The folder of the launch, for sockets (`$(endpoint ..)`) and parameter files with substitutions
-            (`allow_substs`).
+    arguments: `name:=value` from the command line; `params`, unless the file declares it, is a parameter file that each
+    node reads last. environment: variables for `$(env ..)`, by default those of the process; `SERVER_ENDPOINT` is added
+    if missing. folder: of the launch, for sockets (`$(endpoint ..)`) and parameter files with substitutions
+    (`allow_substs`).
 
     Raises:
         InvalidArgumentError: An argument is unknown or missing; lists the declared ones.

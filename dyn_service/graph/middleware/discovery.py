@@ -105,17 +105,15 @@ class Discovery:
             finally:
                 client.close()
 
-    @staticmethod
-    def _has(entry: NodeEntry, name: str) -> bool:
-        return entry.name == name or any(end.name == name for end in entry.services)
-
     def _one(self, what: str, name: str, ends: list[tuple[str, T]]) -> T:
         matching = [one for called, one in ends if called == name]
         if not matching:
             names = sorted({called for called, _ in ends})
             raise NotFoundError(f"there is no {what} {name!r}{_hint(name, names, f'{what}s')}")
         if len(matching) > 1:
-            where = sorted({str(found.folder) for found in self.nodes() if self._has(found.entry, name)})
+            nodes = self.nodes()
+            serving = {found.folder for found in nodes for end in found.entry.services if end.name == name}
+            where = sorted(map(str, serving | {found.folder for found in nodes if found.entry.name == name}))
             raise FailedPreconditionError(
                 f"there are {len(matching)} {what}s {name!r}: choose a launch by {RUNTIME_DIR}=FOLDER, "
                 f"one of {', '.join(where)}"

@@ -64,11 +64,6 @@ usage: .. [NAME:=VALUE ..] [--ros-args ARGUMENTS]
   Later ones win over earlier ones."""
 
 
-def asks_for_help(words: Sequence[str]) -> bool:
-    """Whether the arguments contain `-h` or `--help`."""
-    return not {"-h", "--help"}.isdisjoint(words)
-
-
 def node_help(name: str, parameters: type[msgspec.Struct], about: str) -> str:
     """Returns the help of a node: description, arguments, parameters and topics."""
     width = terminal_width()
@@ -189,7 +184,7 @@ class NodeKind(Generic[P]):
         With `--help` it prints the help instead.
         """
         words = sys.argv[1:] if argv is None else list(argv)
-        if asks_for_help(words):
+        if "-h" in words or "--help" in words:
             print(node_help(self.name, self.parameters, self.about or _first_paragraph(self.parameters.__module__)))
             return 0
         return run_node(self.main, self.parameters, self.name, words, self.check)

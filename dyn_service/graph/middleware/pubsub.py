@@ -274,9 +274,8 @@ class Subscription(RawSubscription, Generic[M]):
         *,
         written: str = "",
         binds: bool = False,
-        say: Callable[[str], None] = _LOG.warning,
     ) -> None:
-        super().__init__(context, topic, ros_type(kind), queue, written=written, binds=binds, say=say)
+        super().__init__(context, topic, ros_type(kind), queue, written=written, binds=binds)
         self.malformed = 0
         self.callback = callback
         self._kind = kind

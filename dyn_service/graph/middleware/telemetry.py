@@ -266,7 +266,6 @@ class NodeTelemetry:
     facts: list[dict[str, Any]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     recordings: dict[str, Recording] = field(default_factory=dict)
-    heard_s: float = 0.0
 
     @property
     def stats(self) -> dict[str, float | int | str]:
@@ -292,7 +291,6 @@ class TelemetryStore:
     def take(self, message: Message) -> None:
         """Stores one message."""
         node = self.nodes.setdefault(message.node, NodeTelemetry())
-        node.heard_s = time.monotonic()
         if isinstance(message, Stats):
             node.lives.setdefault(message.pid, {}).update(message.values)
         elif isinstance(message, Facts):

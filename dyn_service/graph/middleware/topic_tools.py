@@ -26,12 +26,10 @@ QUEUE = 10_000
 
 
 @contextmanager
-def listening(
-    topic: str, kind: str, discovery: Discovery, say: Callable[[str], None], queue: int = QUEUE
-) -> Iterator[RawSubscription]:
+def listening(topic: str, kind: str, discovery: Discovery, say: Callable[[str], None]) -> Iterator[RawSubscription]:
     """Context with the frames of a topic or endpoint from all publishers of one type; see `frames`."""
     with own_context() as context:
-        heard = RawSubscription(context, topic, kind, queue, written=topic if "://" in topic else "", say=say)
+        heard = RawSubscription(context, topic, kind, QUEUE, written=topic if "://" in topic else "", say=say)
         try:
             heard.look(discovery.entries())
             yield heard

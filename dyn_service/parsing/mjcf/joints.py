@@ -33,8 +33,7 @@ _JOINT = (
 class Joints:
     """Reads joints.
 
-    Attributes:
-        zeros: Position of each joint, rad | m, in the configuration that the file describes.
+    zeros: the position of each joint, rad | m, in the configuration that the file describes.
     """
 
     def __init__(self, classes: Classes, unread: Unread, notes: list[Note], source: str) -> None:
@@ -159,8 +158,7 @@ _COUPLINGS = ("connect", "weld", "joint", "tendon", "flex", "flexvert", "flexstr
 class Rest:
     """The elements outside bodies: equalities, actuators, tendons, options.
 
-    Attributes:
-        gravity: m/s^2, world axes, once `applied` has run.
+    gravity: m/s^2, world axes, once `applied` has run.
     """
 
     def __init__(self, root: Element, classes: Classes, source: str, zeros: Mapping[str, float]) -> None:

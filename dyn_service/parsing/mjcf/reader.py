@@ -95,11 +95,7 @@ class _Pending(NamedTuple):
 def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Description:
     """Reads a robot from a file or a text of MJCF.
 
-    Args:
-        text: The XML.
-        source: What faults call it.
-        file: The file of the text, for relative paths of includes; None: there is no file.
-        limits: The largest one to read.
+    source: its name in errors. file: the file of the text, for relative paths of includes; None: there is no file.
 
     Raises:
         UrdfError: It is malformed, or has what cannot be carried; names file, line and element.

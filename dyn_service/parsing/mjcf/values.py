@@ -192,9 +192,7 @@ def _merged(own: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, s
 class Classes:
     """The defaults of a file.
 
-    Args:
-        elements: Its outermost `<default>` elements.
-        settings: Settings of its `<compiler>`.
+    elements: its outermost `<default>` elements. settings: those of its `<compiler>`.
     """
 
     def __init__(self, elements: list[Element], settings: Settings) -> None:
@@ -243,10 +241,8 @@ class Classes:
     def values(self, element: Element, around: str | None = None, *tags: str) -> Values:
         """Returns the values of an element with the defaults of its class.
 
-        Args:
-            element: The element.
-            around: The `childclass` in effect.
-            tags: The elements whose defaults it has, later ones first; by default those of its own tag.
+        around: the `childclass` in effect. tags: the elements whose defaults it has, later ones first; by default those
+        of its own tag.
         """
         of_class = self._of[self.check(element.attributes.get("class", around or self._main), element.place)]
         inherited: dict[str, str] = {}

@@ -37,8 +37,7 @@ Default = TypeVar("Default", float, None)
 def read(source: object) -> Description:
     """Reads a robot from a loaded URDF object.
 
-    Args:
-        source: A `URDF` of urdfpy, urchin or yourdfpy.
+    source: a `URDF` of urdfpy, urchin or yourdfpy.
 
     Returns:
         The description; its `source` names package and class. Numbers are those of the object, which may differ from

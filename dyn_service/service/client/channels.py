@@ -91,10 +91,8 @@ class _ZmqChannel:
     Over `inproc`, and only there, ZeroMQ queues messages for a server that does not exist yet, and delivers them even
     if their socket has been closed. A request may therefore be carried out after its call has failed.
 
-    Args:
-        endpoint: Where the server listens.
-        context: The ZeroMQ context; None: the process's default.
-        keys: The client's keys and the server's public key; None for a server without keys.
+    context: by default that of the process. keys: the client's keys and the server's public key; None for a server
+    without keys.
 
     Raises:
         InvalidArgumentError: ZeroMQ rejects the endpoint.
@@ -109,7 +107,7 @@ class _ZmqChannel:
         self.is_inproc = endpoint.startswith("inproc://")
         """The only transport that does not reconnect automatically."""
         self._checks_owner = keys is None and tells_owner(endpoint)  # keys identify a server that has them
-        self._absence = _Absence()
+        self._absent_since_s: float | None = None
         self._handshakes: HandshakeMonitor | None = None
         self._connect()
 
@@ -148,6 +146,14 @@ class _ZmqChannel:
             socket.close()
             raise _refused(self._endpoint, fault) from None
         return socket
+
+    def _absent_long(self) -> bool:
+        """Records that no server is connected; returns whether to replace the socket, and then begins again."""
+        now_s = monotonic()
+        long = self._absent_since_s is not None and now_s - self._absent_since_s >= _RENEW_S
+        if long or self._absent_since_s is None:
+            self._absent_since_s = now_s
+        return long
 
     def renew(self) -> None:
         """Replaces the connection, because its server no longer answers; except over `inproc`, which loses none."""
@@ -199,17 +205,17 @@ class Channel(_ZmqChannel):
             PermissionDeniedError: The server's list does not contain this client's key.
         """
         if is_writable(self._socket):
-            self._absence.end()
+            self._absent_since_s = None
             return True
         until_s = monotonic() + timeout_s
         if self._handshakes is not None:
             self._handshakes.reconnect()
-        while not self._absence.is_long():
+        while not self._absent_long():
             left_s = until_s - monotonic()
             if left_s <= 0.0:
                 return False
             if self._socket.poll(ceil(min(left_s, _poll_s(self._handshakes)) * 1e3), zmq.POLLOUT):
-                self._absence.end()
+                self._absent_since_s = None
                 return True
             if self._handshakes is not None:
                 self._handshakes.check()
@@ -294,11 +300,11 @@ class AsyncChannel(_ZmqChannel):
                 poll: Callable[..., Any] = self._socket.poll  # its parameters are missing in pyzmq's types
                 await poll(ceil(left_s * 1e3), zmq.POLLOUT)
             if self._is_writable():
-                self._absence.end()
+                self._absent_since_s = None
                 return True
             if self._handshakes is not None:
                 self._handshakes.check()
-            if self._absence.is_long():
+            if self._absent_long():
                 self._reconnect()
             if monotonic() >= until_s:
                 return False
@@ -322,27 +328,6 @@ class AsyncChannel(_ZmqChannel):
 def _poll_s(handshakes: HandshakeMonitor | None) -> float:
     """Returns how long to wait for a server between checks for errors."""
     return _RENEW_S if handshakes is None else _RECONNECT_MS * 1e-3
-
-
-class _Absence:
-    """Time without a server, measured by the calls of `is_long`."""
-
-    def __init__(self) -> None:
-        self._since_s: float | None = None
-
-    def is_long(self) -> bool:
-        """Records that no server is connected; returns whether to replace the socket, and resets the count."""
-        now_s = monotonic()
-        if self._since_s is None:
-            self._since_s = now_s
-        if now_s - self._since_s < _RENEW_S:
-            return False
-        self._since_s = now_s
-        return True
-
-    def end(self) -> None:
-        """Records that a server is connected."""
-        self._since_s = None
 
 
 def check_endpoint(endpoint: str) -> str:
@@ -372,11 +357,7 @@ _GIVEN_UP = _REFUSED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 class HandshakeMonitor:
     """Sets a socket's keys, and reports whether the server accepts them.
 
-    Args:
-        socket: The socket, not connected yet.
-        context: Its ZeroMQ context.
-        endpoint: The endpoint that it will connect to.
-        keys: The client's keys and the server's public key.
+    socket: not connected yet. endpoint: to which it will connect. keys: the client's keys and the server's public key.
     """
 
     def __init__(

@@ -90,7 +90,10 @@ class Connection:
         self._timeout_s = check_seconds("timeout_s", timeout_s)
         self._compile_wait_s = check_seconds("compile_wait_s", compile_wait_s, zero=True)
         self._on_wait = on_wait
-        self._retrying = check_retrying(retries, retry_after_s)
+        if type(retries) is not int or not 0 <= retries <= MAX_RETRIES:
+            message = f"retries must be an integer from 0 to {MAX_RETRIES}, found {retries!r}"
+            raise InvalidArgumentError(message, path="retries")
+        self._retrying = RetryPolicy(retries, check_seconds("retry_after_s", retry_after_s))
         if keys is None and server_key is not None:
             raise InvalidArgumentError("server_key needs keys, the client's own", path="keys")
         self._keys = None if keys is None else client_keys(keys, server_key)
@@ -158,10 +161,7 @@ class Connection:
     def _accepts(self, epoch: object, request_epoch: int | None, now_s: float) -> bool:
         """Returns whether to accept a reply; if so, its epoch becomes the current one.
 
-        Args:
-            epoch: The reply's epoch.
-            request_epoch: The current epoch when its request was first sent.
-            now_s: The time.
+        request_epoch: the current epoch when the reply's request was first sent.
         """
         if epoch == self._epoch or not isinstance(epoch, int):  # old servers send no epoch
             return True
@@ -244,14 +244,7 @@ class Connection:
     ) -> DeadlineExceededError | UnavailableError:
         """Returns the error of a call that was sent and not answered in time.
 
-        Args:
-            query: Its query.
-            timeout_s: Its time limit.
-            begun_s: When it began.
-            now_s: The time.
-            extension: Its timeout extension, if the server sent notices.
-            tries: How often the request was sent.
-            connected: Whether a server is connected.
+        extension: the call's timeout extension, if the server sent notices. tries: how often the request was sent.
         """
         if not connected:
             return self._lost(query, Cause.GONE, now_s, tries)
@@ -296,18 +289,6 @@ class Connection:
 def first_id() -> int:
     """Returns a random first request id, so that replies to an earlier client at the same address do not match."""
     return int.from_bytes(os.urandom(4))
-
-
-def check_retrying(retries: int, retry_after_s: float) -> RetryPolicy:
-    """Returns the retry policy.
-
-    Raises:
-        InvalidArgumentError: The count is not an integer from 0 to `MAX_RETRIES`, or the time is not positive.
-    """
-    if type(retries) is not int or not 0 <= retries <= MAX_RETRIES:
-        message = f"retries must be an integer from 0 to {MAX_RETRIES}, found {retries!r}"
-        raise InvalidArgumentError(message, path="retries")
-    return RetryPolicy(retries, check_seconds("retry_after_s", retry_after_s))
 
 
 def check_seconds(name: str, value: float, *, zero: bool = False) -> float:

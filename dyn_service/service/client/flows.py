@@ -90,10 +90,6 @@ def read_description(source: str | os.PathLike[str]) -> str:
 def pack_inputs(inputs: Mapping[str, Any], row: Row) -> dict[str, Any]:
     """Returns the inputs of a query for a message, without those that are None.
 
-    Args:
-        inputs: By name.
-        row: The query's row of the table.
-
     Raises:
         InvalidArgumentError: An input does not consist of real numbers; `path` names it.
     """
@@ -144,16 +140,9 @@ def pack_request(
 ) -> bytes:
     """Returns an encoded request; `robot`, `inputs`, `options`, `model` may be `msgspec.UNSET`.
 
-    Args:
-        request_id: The request's id.
-        query: The query's name.
-        robot: The robot's name.
-        inputs: From `pack_inputs`.
-        options: From `pack_options`.
-        model: The robot's fingerprint.
-        deadline_ms: Time after receipt until which the server may work on it, ms.
-        compile_wait_ms: Extension while the server compiles, ms; 0: the server sends no notices.
-        retry: How often the request was sent before.
+    inputs, options: from `pack_inputs` and `pack_options`. model: the robot's fingerprint. deadline_ms: time after
+    receipt until which the server may work on it, ms. compile_wait_ms: extension while the server compiles, ms; 0: the
+    server sends no notices. retry: how often the request was sent before.
 
     Raises:
         InvalidArgumentError: A value cannot be encoded.
@@ -193,11 +182,7 @@ class Outputs(dict[str, Any]):
 def read_outputs(head: ReplyHead, row: Row, request: Ask, robot: RemoteRobotProperties | None) -> Outputs:
     """Returns the outputs of a row; unknown outputs are ignored.
 
-    Args:
-        head: The reply.
-        row: The row of the table.
-        request: The request.
-        robot: The robot; None: the row needs none.
+    robot: None if the row needs none.
 
     Raises:
         DynError: The reply is an error.
@@ -537,10 +522,7 @@ def array_reader(query: str) -> Callable[[bytes], Any]:
 def array_of(reply: Any, row: Query, shape: tuple[int, ...]) -> Array:
     """Returns the array of a reply.
 
-    Args:
-        reply: A result of a decoder of `array_reader`.
-        row: The query's row of the table.
-        shape: The expected shape.
+    reply: a result of a decoder of `array_reader`. shape: the expected one.
 
     Raises:
         InternalError: The array has another shape or number of bytes, or contains a number that is not finite.

@@ -81,8 +81,7 @@ class RetryPolicy:
     def pause_s(self, number: int) -> float:
         """Returns the pause before a retry: `after_s` plus a random part of up to 2^(number - 1) times as much.
 
-        Args:
-            number: Index of the retry on this connection, from 1.
+        number: index of the retry on this connection, from 1.
         """
         most_s = min(LONGEST_PAUSE_S, self.after_s * 2.0 ** min(number - 1, 30))
         return self.after_s + self.random.uniform(0.0, most_s)
@@ -91,12 +90,8 @@ class RetryPolicy:
 class RetryState:
     """The state of the retries of one call.
 
-    Args:
-        policy: The retry policy.
-        repeatable: Whether the request may be repeated.
-        is_long: Whether it is longer than `LONG_BYTES`.
-        begun_s: When it was sent, on the caller's clock.
-        epoch: The server's epoch at that time, or None if unknown.
+    repeatable: whether the request may be repeated. is_long: whether it is longer than `LONG_BYTES`. begun_s: when it
+    was sent, on the caller's clock. epoch: the server's epoch at that time, or None if unknown.
     """
 
     def __init__(
@@ -118,11 +113,8 @@ class RetryState:
     def next_step(self, now_s: float, *, connected: bool, epoch: int | None, heard: bool) -> Step | Cause:
         """Returns the next step.
 
-        Args:
-            now_s: The time, on the caller's clock.
-            connected: Whether a server is connected.
-            epoch: The server's current epoch.
-            heard: Whether any message arrived since the last check.
+        now_s: the time, on the caller's clock. connected: whether a server is connected. epoch: the server's current
+        one. heard: whether any message arrived since the last check.
         """
         if heard or now_s - self.checked_s > _STOPPED_S:
             self._heard_s = now_s
@@ -167,12 +159,8 @@ OnWait = Callable[[str], None]
 class TimeoutExtension:
     """The time limit of one call over all of its requests.
 
-    Args:
-        query: The query's name.
-        begun_s: When the call began, on the caller's clock.
-        timeout_s: Its time limit.
-        compile_wait_s: Maximum extension.
-        on_wait: Called at each notice; None: the first one is logged.
+    begun_s: when the call began, on the caller's clock. timeout_s: its time limit. compile_wait_s: maximum extension.
+    on_wait: called at each notice; None: the first one is logged.
     """
 
     def __init__(

@@ -155,9 +155,7 @@ class Client(Connection, GaitQueries):
     def run(self, flow: Flow[T], timeout_s: float | None = None) -> T:
         """Sends the requests of a flow in order; returns its result.
 
-        Args:
-            flow: See `client.flows`.
-            timeout_s: The time limit of all requests together; None: the client's.
+        flow: see `client.flows`. timeout_s: of all requests together; None: the client's.
         """
         if timeout_s is None:
             timeout_s = self._timeout_s
@@ -180,11 +178,9 @@ class Client(Connection, GaitQueries):
     ) -> Any:
         """Sends one request and waits for its reply, which may carry an error.
 
-        Args:
-            request: The request.
-            timeout_s: The time limit; None: the client's.
-            read: Decodes a message to an object with an `id`, to a `Notice`, or to None if it is not a reply.
-            extension: The timeout extension of the call that contains this request; None: it is the only request.
+        timeout_s: of the request; None: the client's. read: decodes a message to an object with an `id`, to a `Notice`,
+        or to None if it is not a reply. extension: the timeout extension of the call that contains this request; None:
+        it is the only request.
 
         Returns:
             The reply to this request, decoded by `read`.

@@ -62,9 +62,7 @@ class ReplyArray(msgspec.Struct, gc=False):
 def pack_array(value: ArrayLike, path: str) -> WireArray | float:
     """Encodes an array; a float is returned unchanged.
 
-    Args:
-        value: Anything NumPy reads as an array of real numbers.
-        path: Path of the value in the request, for the error.
+    path: of the value in the request, for the error.
 
     Raises:
         InvalidArgumentError: The value is not an array of real numbers.
@@ -78,9 +76,8 @@ def pack_array(value: ArrayLike, path: str) -> WireArray | float:
 def unpack_array(value: Any, path: str) -> Array:
     """Decodes an array to float64, finite and read-only.
 
-    Args:
-        value: A map with `dtype`, `shape` and `data`, nested lists of numbers, or one number.
-        path: Path of the value in the request, for the error.
+    value: a map with `dtype`, `shape` and `data`, nested lists of numbers, or one number. path: of the value in the
+    request, for the error.
 
     Raises:
         InvalidArgumentError: The value is not an array, its type is unknown, its length is wrong, or an entry is not

@@ -1,19 +1,7 @@
 """Encoding and decoding of a query's inputs by their kind; `pack` and `unpack` choose the functions.
 
-    array     see `arrays.py`
-    wrenches  one map or a list of {"link": string, "torque": array?, "force": array?, "point": array?,
-              "frame": string?}
-    contacts  one map or a list of {"link": string, "point": array?, "radius": number?, "plane": array?,
-              "normal": array?, "friction": number?, "stiffness": number?, "damping": number?, "width": number?,
-              "rigid": bool?}
-    payload   {"link": string, "mass": array, "com": array?, "inertia": array?}
-    overlay   {"payloads": payload or a list of them,
-               "links": {link: {"mass": array?, "com": array?, "inertia": array?}},
-               "joints": {joint: {"damping": array?, "friction": array?, "friction_width": array?,
-                          "armature": array?, "stiffness": array?, "rest": array?}},
-               "locked": [joint, ..],
-               "gravity": array}, all optional
-    names     a string, or nested lists of strings
+Arrays are in `arrays.py`; docs/protocol.md lists the keys of wrenches, contacts, payloads and overlays. Names are a
+string, or nested lists of strings.
 
 Unknown keys are an error: ignoring a misspelled `torque` would change the answer silently. A key that is nil counts as
 absent. Decoding checks types and finiteness; the robot or the simulation checks names and numbers.
@@ -73,11 +61,6 @@ _OVERLAY_KEYS = tuple(each.name for each in fields(Overlay))
 
 def pack(kind: Kind, value: Any, path: str) -> Any:
     """Encodes an input.
-
-    Args:
-        kind: Kind of the input, from the table of queries.
-        value: The argument of the method.
-        path: Path of the input in the request, for the error.
 
     Raises:
         InvalidArgumentError: The value is not of this kind, or cannot be encoded.

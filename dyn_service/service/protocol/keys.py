@@ -74,9 +74,7 @@ def make_keys(name: str, server: str = "") -> Keys:
 def check_public(text: Any, path: str) -> str:
     """Returns the public key if its format is valid.
 
-    Args:
-        text: The key.
-        path: Name of the parameter or field that contains it, for the error.
+    path: the name of the parameter or field that contains it, for the error.
 
     Raises:
         InvalidArgumentError: It is not 40 characters of Z85.
@@ -135,10 +133,7 @@ def read_keys(file: str | os.PathLike[str]) -> Keys:
 def read_protected(file: Path, forbidden: int, remedy: str) -> bytes:
     """Returns the content of a file that belongs to this user or root and is protected from other users.
 
-    Args:
-        file: Path of the file.
-        forbidden: Mode bits that must not be set.
-        remedy: Command that clears them, without the path.
+    forbidden: mode bits that must not be set. remedy: the command that clears them, without the path.
 
     Raises:
         NotFoundError: The file does not exist.
@@ -166,12 +161,8 @@ def read_protected(file: Path, forbidden: int, remedy: str) -> bytes:
 def check_protected(file: Path, status: os.stat_result, forbidden: int, remedy: str, path: str) -> None:
     """Checks that a file is regular, belongs to this user or root, and is protected from other users.
 
-    Args:
-        file: Path of the file, for the error.
-        status: Status of the open file.
-        forbidden: Mode bits that must not be set.
-        remedy: Command that clears them, without the path.
-        path: Name of the parameter that specifies the file, for the error.
+    file: its path, for the error. status: of the open file. forbidden, remedy: as for `read_protected`. path: the name
+    of the parameter that specifies the file, for the error.
 
     Raises:
         PermissionDeniedError: It is open to other users, or belongs to one.
@@ -198,9 +189,7 @@ def check_file_owner(file: Path, status: os.stat_result, path: str) -> None:
 def client_keys(keys: KeySource, server_key: str | None = None) -> Keys:
     """Returns a client's keys with the public key of its server.
 
-    Args:
-        keys: The client's key file, or its content.
-        server_key: The server's public key; None: it is in the file.
+    keys: the client's key file, or its content. server_key: the server's public key; None: it is in the file.
 
     Raises:
         InvalidArgumentError: The server's key is missing or invalid, or the file is not a key file.

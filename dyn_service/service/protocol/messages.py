@@ -1,14 +1,4 @@
-"""The messages of the protocol, version 1: requests, replies, notices and cancels.
-
-    request  {"v": 1, "id": uint, "query": string, "robot": string, "inputs": map, "options": map?, "model": string?,
-              "deadline_ms": number?, "compile_wait_ms": number?, "retry": uint?}
-    reply    {"v": 1, "id": same, "ok": true, "outputs": map, "timing": {"queue_us": number, "compute_us": number},
-              "epoch": uint, "late": true?}
-             {"v": 1, "id": same or nil, "ok": false, "error": {"code": string, "message": string, "path": string?, ..},
-              "epoch": uint}
-    notice   {"v": 1, "id": same, "notice": {"state": "compiling", "text": string, "elapsed_ms": number,
-              "again_ms": number}}
-    cancel   {"v": 1, "id": of a request, "query": "cancel"}
+"""The messages of the protocol, version 1, as structs: requests, replies, notices and cancels. See docs/protocol.md.
 
 Notices precede the reply and are sent only for requests with `compile_wait_ms`. A cancel has no reply.
 
@@ -318,9 +308,7 @@ _decode_scalar = msgspec.msgpack.Decoder().decode
 def peek(payload: bytes | memoryview, most: int = MAX_SCANNED_OBJECTS) -> RequestHead:
     """Reads the head of a request that may be damaged or over the limits. Unreadable fields have their defaults.
 
-    Args:
-        payload: The message.
-        most: Maximum number of objects to scan, about 0.2 us each.
+    most: maximum number of objects to scan, about 0.2 us each.
     """
     found = scan_fields(payload, frozenset(RequestHead.__struct_fields__), most)
     request_id, query, robot, retry = map(found.get, ("id", "query", "robot", "retry"))
@@ -353,10 +341,8 @@ def has_more_objects(payload: bytes | memoryview, most: int) -> bool:
 def scan_fields(payload: bytes | memoryview, wanted: frozenset[str], most: int = MAX_SCANNED_OBJECTS) -> dict[str, Any]:
     """Returns the scalar values (number, string, nil, boolean) of these keys in the message's map.
 
-    Args:
-        payload: The message, possibly damaged.
-        wanted: The keys. The last value of a repeated key counts, as in other readers.
-        most: Maximum number of objects to scan.
+    payload: possibly damaged. wanted: the last value of a repeated key counts, as in other readers. most: maximum
+    number of objects to scan.
     """
     found: dict[str, Any] = {}
     scanner = _Scanner(payload, most)
@@ -405,7 +391,7 @@ class _Scanner:
     def scalar(self, longest: int) -> Any:
         """Returns the scalar at this position and moves past it; None for a container or a value that is too long."""
         first, begin = self._first_byte(), self._position
-        if self._is_container(first):
+        if 0x80 <= first <= 0x9F or first in _CONTAINERS:
             self.skip(1)
             return None
         self.skip(1)
@@ -469,10 +455,6 @@ class _Scanner:
         if len(data) < width:
             raise _ScanError
         return int.from_bytes(data, "big")
-
-    @staticmethod
-    def _is_container(first: int) -> bool:
-        return 0x80 <= first <= 0x9F or first in _CONTAINERS
 
 
 class Role(IntEnum):

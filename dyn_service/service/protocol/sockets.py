@@ -23,9 +23,7 @@ MAX_PORT = 65535
 def check_port(endpoint: str, path: str) -> str:
     """Returns the endpoint if its TCP port is valid; other transports are not checked.
 
-    Args:
-        endpoint: The endpoint.
-        path: Name of the parameter that specifies it, for the error.
+    path: the name of the parameter that specifies it, for the error.
 
     Raises:
         InvalidArgumentError: The port exceeds `MAX_PORT`.
@@ -65,9 +63,7 @@ def check_owner(frame: zmq.Frame, endpoint: str) -> bytes:
     libzmq reads SO_PEERCRED for each connection and attaches the result to each of its messages, so the check also
     holds after a reconnect. Messages of ZMTP 1 and 2 lack this property and are refused.
 
-    Args:
-        frame: The message, received with `copy=False`.
-        endpoint: An endpoint for which `tells_owner` is true.
+    frame: the message, received with `copy=False`. endpoint: one for which `tells_owner` is true.
 
     Raises:
         PermissionDeniedError: The sender runs as another user, or its user is unknown.

@@ -430,11 +430,7 @@ def hold(M: Array, free: Array, J: Array, wanted: Array) -> Held:
     """Returns the accelerations nearest to `free` with J a = wanted, and the forces that cause them; NaN in states
     whose numbers are not finite, as of a motion that diverges.
 
-    Args:
-        M: (..., nv, nv).
-        free: (..., nv) accelerations without these forces.
-        J: (..., m, nv).
-        wanted: (..., m).
+    M: (..., nv, nv). free: (..., nv) accelerations without these forces. J: (..., m, nv). wanted: (..., m).
 
     Raises:
         FailedPreconditionError: M is singular; names the first such state of a batch.

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from tests.graph.launches import Launched
 from tests.phrases import naming
 
 PLANT = "launch: [{node: {pkg: dyn_service, exec: plant, name: arm, param: [{name: robot, value: panda}, RATE]}}]"
+
+NODES = ("server", "plant", "controller")
 
 
 def plan(folder: Path, params: str):
@@ -70,10 +73,9 @@ def test_a_whole_launch_is_dumped_and_started_again(tmp_path: Path) -> None:
                 launch.wait_line("ready: 3 processes")
                 if not more:
                     dyn("param", "set", "/controller", "stiffness", "33.5", "--timeout", "60")
-                found = {
-                    node: dyn("param", "dump", f"/{node}", "--timeout", "60")
-                    for node in ("server", "plant", "controller")
-                }
+                with ThreadPoolExecutor() as pool:  # at once, since the launch meanwhile takes all free processor time
+                    dumps = pool.map(lambda node: dyn("param", "dump", f"/{node}", "--timeout", "60"), NODES)
+                    found = dict(zip(NODES, dumps, strict=True))
                 assert launch.stop() == 0, launch.text
             return found
 

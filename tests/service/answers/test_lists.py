@@ -157,7 +157,7 @@ def test_wrong_requests(cart: Robot, query: str, code: str, text: str) -> None:
 
 
 def test_plans_of_lists_are_bounded(cart: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "MAX_LISTS", 3)
+    monkeypatch.setattr(registry, "MAX_LIST_PLANS", 3)
     service = Service([cart])
     for other in ("bias_forces", "gravity_forces", "jacobians", "momentum", "imu", "energy"):
         service.handle(message(cart, f"mass_matrix+{other}", {}), perf_counter_ns())

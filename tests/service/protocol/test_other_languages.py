@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zmq
 
 from dyn_service import Robot, Server
 from dyn_service.support.shipped import find_robot
@@ -141,6 +142,10 @@ def test_a_plant_is_taken_over_and_released(
         [sys.executable, "-m", "dyn_service.graph.nodes.plant.node", "--ros-args", *given], env=environment
     )
     try:
+        with zmq.Context() as context, context.socket(zmq.SUB) as seen:
+            seen.subscribe(b"")
+            seen.connect(states)
+            assert seen.poll(240_000)  # the program waits for a plant that runs, not for one that starts
         program = [*take_over, states, commands, interface]
         ran = subprocess.run(program, capture_output=True, text=True, timeout=240)
     finally:

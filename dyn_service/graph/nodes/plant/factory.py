@@ -111,12 +111,7 @@ def make_servo(robot: Robot, p: PlantParameters) -> Servo:
         return Drive.of_gains(said.stiffness, said.damping, robot.nv).effort
     # plants with few steps per second get softer drives, with a margin to `MAX_PHASE`
     w = said.natural_frequency or min(USUAL_W, 0.2 * p.rate_hz / said.damping_ratio)
-
-    def inverse_dynamics(q: Array, v: Array, a: Array) -> Array:
-        efforts: Array = robot.inverse_dynamics(q, v, a)
-        return efforts
-
-    return Drive.of_model(inverse_dynamics, w, said.damping_ratio, robot.nv, 1.0 / p.rate_hz).effort
+    return Drive.of_model(robot.inverse_dynamics, w, said.damping_ratio, robot.nv, 1.0 / p.rate_hz).effort
 
 
 def approach(robot: Robot, p: PlantParameters) -> Array:

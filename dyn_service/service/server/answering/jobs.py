@@ -61,9 +61,9 @@ class Task:
 
     payload: its bytes. received_ns: its arrival, on the clock of `time.perf_counter_ns`. head: its id, query and robot.
     job: the request as read; None if reading it takes too long for the server's thread. long: whether it may take
-    seconds, because it computes at length or needs a missing kernel. caller: as `Job.caller`. kernel: its own, if
-    known. needs_kernel: whether that is missing, so that the work goes on after its deadline until it is made.
-    next_notice_ns: earliest time of its next notice. losses: workers lost while computing it. unread: workers
+    seconds, because it computes at length or needs a missing kernel. caller: as `Job.caller`. kernel: the
+    kernel that answers it, if known. needs_kernel: whether that is not loaded; the worker then makes it even after the
+    deadline. next_notice_ns: earliest time of its next notice. losses: workers lost while computing it. unread: workers
     lost before they read it. waits_for_kernel: whether it may wait for a kernel being compiled. cancelled: whether the
     client no longer waits. answered: whether it was refused at its deadline while its worker still compiles a kernel.
     """

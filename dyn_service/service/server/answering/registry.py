@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 1000  # number of expired robots remembered, for the error message of requests for them
 
 
-MAX_LISTS = 64
+MAX_LIST_PLANS = 64
 """Plans of lists of queries kept for each robot."""
 
 
@@ -66,7 +66,7 @@ class Plans(dict[str, Plan]):
         row = QUERIES[query]
         plan = self._lists.get(row.name)
         if plan is None:
-            if len(self._lists) >= MAX_LISTS:
+            if len(self._lists) >= MAX_LIST_PLANS:
                 self._lists.pop(next(iter(self._lists.copy())), None)
             plan = self._lists[row.name] = self._make(row)
         return plan

@@ -275,8 +275,8 @@ class Made(msgspec.Struct, tag="made"):
     """The compilation has ended."""
 
 
-class HasKernel(msgspec.Struct, tag="has_kernel"):
-    """The kernel that the request needed is there."""
+class KernelReady(msgspec.Struct, tag="kernel_ready"):
+    """The kernel that the request needs is loaded, or cannot be made."""
 
 
 class Audit(msgspec.Struct, tag="audit"):
@@ -316,4 +316,4 @@ class Returned(msgspec.Struct, tag="returned"):
 
 
 ToWorker = Begin | AddRobot | RemoveRobot | Work
-FromWorker = Ready | Making | Made | HasKernel | Audit | Loaded | Answered | Returned
+FromWorker = Ready | Making | Made | KernelReady | Audit | Loaded | Answered | Returned

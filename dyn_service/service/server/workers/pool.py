@@ -1,9 +1,9 @@
 """Where slow requests are computed: worker processes (`Pool`), or one thread in servers without them (`ThreadWorker`).
 
 A running request is stopped, by killing its worker, when its deadline passes, its client disconnects or cancels, or it
-has taken `max_worker_s`. While it compiles a kernel, or is about to, only the request is refused; the compilation
-continues until that last limit, for the next client, so that also clients that wait less than it takes are answered in
-the end. All workers but one may do long work, so that a batch never waits for long work.
+has taken `max_worker_s`. While a worker compiles a kernel, or is about to, the pool refuses the request at its deadline
+but lets the compilation finish within that last limit: a client with a short deadline succeeds when it tries again. All
+workers but one may do long work, so that a batch never waits for long work.
 
 **The fork server** is the process that makes workers; its own side is `process`.
 
@@ -188,11 +188,11 @@ class WorkerHandle:
     @property
     def is_long(self) -> bool:
         """Whether its task may take long."""
-        return self.task is not None and (self.task.long or self.is_compiling)
+        return self.task is not None and (self.task.long or self.must_finish_kernel)
 
     @property
-    def is_compiling(self) -> bool:
-        """Whether it compiles a kernel, or its task begins with one."""
+    def must_finish_kernel(self) -> bool:
+        """Whether it compiles a kernel, or must have one before it answers."""
         return self.making is not None or (self.task is not None and self.task.needs_kernel)
 
     @property
@@ -579,7 +579,7 @@ class Pool(Executor):
         self._fork_server.kill(worker.number)
 
     def _stop_if_cancelled(self, worker: WorkerHandle) -> None:
-        if worker.task is not None and worker.task.cancelled and not worker.is_compiling:
+        if worker.task is not None and worker.task.cancelled and not worker.must_finish_kernel:
             self._waiting.charge(worker.task.peer)  # restarting a worker costs other peers as much as work
             self._stop(worker, worker.task, jobs.cancelled_error())
 
@@ -587,9 +587,9 @@ class Pool(Executor):
         most_s = self._limits.max_worker_s
         if now_ns <= worker.begun_ns + most_s * 1e9:
             error: DynError = jobs.late_error(task.head, now_ns - task.received_ns, started=True)
-            if worker.is_compiling:
+            if worker.must_finish_kernel:
                 self._refuse(task, error)
-                task.answered = task.cancelled = True  # the work ends with `HasKernel` or `Made`
+                task.answered = task.cancelled = True  # the work ends with `KernelReady` or `Made`
                 worker.update_due_time(most_s)
             else:
                 self._stop(worker, task, error)
@@ -704,8 +704,8 @@ class Pool(Executor):
                 worker.excused_ns += perf_counter_ns() - worker.making_ns
                 self._clock.ended(worker.number)
                 self._stop_if_cancelled(worker)
-            case pipes.HasKernel():
-                self._has_kernel(worker)
+            case pipes.KernelReady():
+                self._on_kernel_ready(worker)
             case pipes.Audit(change):
                 worker.audit.append(change)
             case pipes.Loaded(name, fingerprint):
@@ -724,7 +724,7 @@ class Pool(Executor):
             worker.task.waits_for_kernel = worker.making is not None
             worker.update_due_time(self._limits.max_worker_s)
 
-    def _has_kernel(self, worker: WorkerHandle) -> None:
+    def _on_kernel_ready(self, worker: WorkerHandle) -> None:
         """Stops a task whose client no longer waits; the server then loads the kernel for the next one."""
         task = worker.task
         if task is None:

@@ -186,9 +186,9 @@ class ProcessWorker:
             self._pipe.send(pipes.Returned(), encode(replace(job.request, inputs=UNSET, options=UNSET)))
             return
         if work.needs_kernel and isinstance(job, Job) and job.plan is not None:
-            with suppress(DynError):  # the answer says so
+            with suppress(DynError):  # `service.answer` reports the same error
                 job.plan.make_kernel(job.inputs, job.options)  # also for a request that is late: the next one needs it
-            self._pipe.send(pipes.HasKernel())
+            self._pipe.send(pipes.KernelReady())
         reply = job if isinstance(job, bytes) else service.answer(job)
         for served in self._added:  # including known ones, whose expiry time may have changed
             robot = served.robot

@@ -1,0 +1,68 @@
+"""Swing up the cart-pendulum by CasADi and ipopt, with an exported function of its accelerations and their Jacobian.
+
+The same problem is solved with the document's equations as CasADi's own expressions, (N4) of "EOM with Newton-Euler
+Equations", for comparison. Needs the extra `symbolic` and a linker (cc, ld or ld.lld).
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+import casadi as ca
+import numpy as np
+
+from dyn_service import Robot
+
+ROOT = Path(__file__).parent.parent
+KNOTS, TIME_S = 40, 2.0
+step = TIME_S / KNOTS
+
+
+def solved(accelerations):
+    """Returns the states (KNOTS + 1, 4), ipopt's objective in each iteration, and the seconds that it took."""
+    x, f = ca.MX.sym("x", 4, KNOTS + 1), ca.MX.sym("f", 1, KNOTS + 1)  # cart, angle and rates; force on the cart
+    q, v = x[:2, :], x[2:, :]
+    rates = [ca.vertcat(v[:, k], accelerations(q[:, k], v[:, k], ca.vertcat(f[k], 0))) for k in range(KNOTS + 1)]
+    gaps = [x[:, k + 1] - x[:, k] - 0.5 * step * (rates[k] + rates[k + 1]) for k in range(KNOTS)]  # trapezoidal rule
+    ends = [x[:, 0], x[:, KNOTS] - np.array([0.0, np.pi, 0.0, 0.0])]  # hangs, then stands
+    problem = {"x": ca.veccat(x, f), "f": step * ca.sumsqr(f), "g": ca.veccat(*gaps, *ends)}
+    quiet = {"ipopt.print_level": 0, "print_time": False, "ipopt.sb": "yes"}
+    solver = ca.nlpsol("swing_up", "ipopt", problem, {**quiet, "ipopt.hessian_approximation": "limited-memory"})
+    line = np.linspace([0.0, 0.0, 0.0, 0.0], [0.0, np.pi, 0.0, 0.0], KNOTS + 1)
+    far, rail = np.inf, 2.0
+    bounds = np.concatenate([np.tile([rail, far, far, far], KNOTS + 1), np.full(KNOTS + 1, 60.0)])
+    begun = perf_counter()
+    answer = solver(x0=np.concatenate([line.ravel(), np.zeros(KNOTS + 1)]), lbx=-bounds, ubx=bounds, lbg=0, ubg=0)
+    seconds = perf_counter() - begun
+    assert solver.stats()["success"], solver.stats()["return_status"]
+    states = np.array(answer["x"])[: 4 * (KNOTS + 1)].reshape(-1, 4)
+    return states, np.array(solver.stats()["iterations"]["obj"]), seconds
+
+
+def by_the_document(q, v, tau):
+    """(N4) with the numbers of urdf/cart_pendulum.urdf."""
+    m1, m2, L, inertia, g = 2.0, 1.2, 0.5, 1.2 * (1.0 + 0.05**2) / 12.0, 9.81
+    M = ca.vertcat(ca.horzcat(m1 + m2, m2 * L * ca.cos(q[1])), ca.horzcat(m2 * L * ca.cos(q[1]), inertia + m2 * L**2))
+    return ca.solve(M, ca.vertcat(tau[0] + m2 * L * ca.sin(q[1]) * v[1] ** 2, tau[1] - m2 * g * L * ca.sin(q[1])))
+
+
+robot = Robot.from_urdf(ROOT / "urdf" / "cart_pendulum.urdf")
+with tempfile.TemporaryDirectory() as folder:
+    files = robot.export(["forward_dynamics", "forward_dynamics_derivatives"], folder)
+    library = [file for file in files if file.name.startswith("lib")]
+    if not library:
+        sys.exit("no linker is installed: the example needs a shared library")
+    exported = ca.external("cart_pendulum_forward_dynamics", str(library[0]))
+    q, v, tau = (ca.SX.sym(name, 2) for name in ("q", "v", "tau"))
+    own = ca.Function("own", [q, v, tau], [by_the_document(q, v, tau)])
+    results = {"exported": solved(exported), "CasADi's own": solved(own)}
+
+for name, (states, objective, seconds) in results.items():
+    print(f"{name:>13}: {len(objective)} iterations, cost {objective[-1]:.9f}, {seconds:.3f} s, ends at {states[-1]}")
+first, second = (objective for _, objective, _ in results.values())
+same = min(len(first), len(second))
+apart = np.abs(first[:same] - second[:same]) / np.abs(second[:same]).max()
+print(
+    f"largest difference of the cost in any of the first {same} iterations, relative to the largest: {apart.max():.1e}"
+)
