@@ -1,4 +1,4 @@
-"""`dyn export`: queries of a robot as C functions."""
+"""`dyn export`: queries of a robot as C functions, or the robot as an FMU."""
 
 from __future__ import annotations
 
@@ -21,8 +21,15 @@ def export(
         ),
     ] = "inverse_dynamics,forward_dynamics",
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where to write. (default: the robot's name)")
+        Path | None,
+        typer.Option("-o", "--output", metavar="PATH", help="What to write. (default: the robot's name)"),
     ] = None,
+    fmu: Annotated[
+        int | None, typer.Option(metavar="2|3", help="Write an FMU of this version of FMI instead of functions.")
+    ] = None,
+    integrator: Annotated[str, typer.Option(metavar="NAME", help="Of an FMU: that of its steps.")] = "rk4",
+    dt: Annotated[float, typer.Option(metavar="S", help="Of an FMU: the length of a step, s.")] = 0.001,
+    effort_limits: Annotated[bool, typer.Option(help="Of an FMU: clip efforts to their limits.")] = False,
     target: Annotated[
         str, typer.Option(help="host, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-m7 or wasm32.")
     ] = "host",
@@ -34,7 +41,10 @@ def export(
     mimic: Mimic = True,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
-    """Write queries as C functions that need no Python: object file, library, header, self-test, CMake file."""
+    """Write queries as C functions that need no Python: object file, library, header, self-test, CMake file.
+
+    With --fmu, write the robot as a co-simulation unit of FMI: efforts in, positions, velocities and accelerations out.
+    """
     from dyn_service import Robot
 
     given = assigned(arguments)
@@ -45,6 +55,11 @@ def export(
         mimic=mimic,
         arguments=given,
     )
+    if fmu is not None:
+        path = output or Path(f"{robot.name}.fmu")
+        options = {"version": fmu, "integrator": integrator, "dt": dt, "effort_limits": effort_limits}
+        say(robot.export_fmu(path, **options, target=target, name=name, force=force))  # type: ignore[arg-type]
+        return
     names = [query.strip() for query in queries.split(",") if query.strip()]
     for path in robot.export(names, output or Path(robot.name), target=target, name=name, force=force):
         say(path)

@@ -46,17 +46,7 @@ def export(
     force: bool = False,
 ) -> list[Path]:
     """Writes queries as C functions; see `Robot.export`."""
-    if target not in TARGETS:
-        raise InvalidArgumentError(
-            f"target must be one of {', '.join(TARGETS)}, found {target!r}{did_you_mean(target, TARGETS)}",
-            path="target",
-        )
-    prefix = re.sub(r"\W", "_", robot.name if name is None else name, flags=re.ASCII)
-    prefix = prefix if re.match("[A-Za-z]", prefix) else f"robot_{prefix}"
-    if name is not None and prefix != name:
-        raise InvalidArgumentError(
-            f"name must begin with a letter, and have letters, digits and underscores only, found {name!r}", path="name"
-        )
+    prefix = prefix_of(robot, target, name)
     place, machine = Path(folder), target_of(target)
     names = [f"{prefix}.o", f"{prefix}.h", f"{prefix}_selftest.c", "CMakeLists.txt"]
     library = place / f"lib{prefix}{machine.ending}"
@@ -65,14 +55,14 @@ def export(
             raise InvalidArgumentError(
                 f"{path} already exists: set force=True (--force) to overwrite it", path="folder"
             )
-    rows = [_chosen(each) for each in dict.fromkeys([queries] if isinstance(queries, str) else queries)]
+    rows = [chosen(each) for each in dict.fromkeys([queries] if isinstance(queries, str) else queries)]
     if not rows:
         raise InvalidArgumentError("name at least one query to export", path="queries")
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidArgumentError(f"{place} cannot be created: {error.strerror}", path="folder") from None
-    functions = {_function(robot, row, method, prefix): row for row, method in rows}
+    functions = {function_of(robot, row, method, prefix): row for row, method in rows}
     code, external = object_code([*functions], machine)
     contents = [
         code,
@@ -90,7 +80,27 @@ def export(
     return [*written, library] if _linked(machine, written[0], library, external) else written
 
 
-def _chosen(query: str) -> tuple[Query, str]:
+def prefix_of(robot: Robot, target: str, name: str | None) -> str:
+    """Returns the first part of all names, in C.
+
+    Raises:
+        InvalidArgumentError: There is no such target, or C has no such names.
+    """
+    if target not in TARGETS:
+        raise InvalidArgumentError(
+            f"target must be one of {', '.join(TARGETS)}, found {target!r}{did_you_mean(target, TARGETS)}",
+            path="target",
+        )
+    prefix = re.sub(r"\W", "_", robot.name if name is None else name, flags=re.ASCII)
+    prefix = prefix if re.match("[A-Za-z]", prefix) else f"robot_{prefix}"
+    if name is not None and prefix != name:
+        raise InvalidArgumentError(
+            f"name must begin with a letter, and have letters, digits and underscores only, found {name!r}", path="name"
+        )
+    return prefix
+
+
+def chosen(query: str) -> tuple[Query, str]:
     """Returns the row and the method of `QUERY` or `QUERY:METHOD`."""
     name, colon, method = query.partition(":")
     row = row_of(name)
@@ -105,7 +115,7 @@ def _chosen(query: str) -> tuple[Query, str]:
     return row, method or (str(row.options[row.kernel_option].default) if row.kernel_option else "")
 
 
-def _function(robot: Robot, row: Query, method: str, prefix: str) -> Function:
+def function_of(robot: Robot, row: Query, method: str, prefix: str) -> Function:
     """Returns the function of a row.
 
     Raises:

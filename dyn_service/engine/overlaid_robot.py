@@ -111,6 +111,10 @@ class OverlaidRobot(Robot):
         """Writes queries as C functions; see `Robot.export`, and `as_described` for further errors."""
         return Robot(replace(self.as_described, name=self.name)).export(queries, folder, **options)
 
+    def export_fmu(self, file: str | os.PathLike[str], **options: Any) -> Path:
+        """Writes the robot as an FMU; see `Robot.export_fmu`, and `as_described` for further errors."""
+        return Robot(self.as_described).export_fmu(file, **options)
+
     @property
     def free(self) -> Array:
         """(nv,): 0 for locked joints, else 1."""

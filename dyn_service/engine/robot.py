@@ -374,6 +374,39 @@ class Robot(RobotQueries):
         written: list[Path] = exporting.export(self, queries, folder, target=target, name=name, force=force)
         return written
 
+    def export_fmu(
+        self,
+        file: str | os.PathLike[str],
+        *,
+        version: int = 3,
+        integrator: str = "rk4",
+        dt: float = 1e-3,
+        effort_limits: bool = False,
+        target: str = "host",
+        name: str | None = None,
+        force: bool = False,
+    ) -> Path:
+        """Writes the robot as an FMU that simulates it without Python; see docs/export.md, and `export` for errors.
+
+        Args:
+            file: The FMU.
+            version: Of FMI, 2 or 3.
+            integrator: One of `step`.
+            dt: Length of a step, s; the FMU has it as a parameter.
+            effort_limits: Whether efforts are clipped to their limits.
+            target: The processor, as in `export`.
+            name: The FMU's model identifier; None: the robot's name.
+            force: Whether to overwrite an existing file.
+
+        Raises:
+            FailedPreconditionError: No C compiler for the target is installed, or the robot has no movable joints.
+            UnimplementedError: There are no FMUs for the target.
+        """
+        exporting = importlib.import_module("dyn_service.engine.fmu")  # imports the tracer
+        options = {"version": version, "integrator": integrator, "dt": dt, "effort_limits": effort_limits}
+        written: Path = exporting.export_fmu(self, file, **options, target=target, name=name, force=force)
+        return written
+
     def has_kernel(
         self, row: Query, method: str = "", variant: Variant = WITHOUT_WRENCHES, *, passive: bool = True
     ) -> bool:

@@ -193,6 +193,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "simulation/inverse_kinematics.py": ("tests/simulation/test_inverse_kinematics.py",),
     "kernels/export.py": ("tests/kernels/test_export.py",),
     "engine/export.py": ("tests/kernels/test_export.py",),
+    "engine/fmu.py": ("tests/engine/test_fmu.py",),
     "kernels/trig.py": ("tests/kernels/test_hyperbolic.py",),
     "kernels/direct.py": ("tests/kernels/test_direct.py", "tests/kernels/test_wrenches.py"),
     "api/outputs.py": ("tests/engine/test_outputs.py",),

@@ -18,6 +18,7 @@ HERE = {
     "bodies",
     "certificates",
     "export",
+    "export_fmu",
     "asked",
     "from_file",
     "from_text",

@@ -1,0 +1,305 @@
+/* A robot as an FMI 2.0 or 3.0 co-simulation unit. model.h has its sizes, names, start values and functions.
+ *
+ * All variables are numbers in one array, and a value reference is an index of it. Only instances and saved states
+ * allocate memory. Instances share no data. Some functions have fewer parameters here than in FMI: the others are
+ * not read, and C's calling conventions on the platforms of FMI allow more arguments.
+ */
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model.h"
+
+enum { TIME, DT, GRAVITY, EFFORT = GRAVITY + 3, POSITION = EFFORT + NV, VELOCITY = POSITION + NQ };
+enum { ACCELERATION = VELOCITY + NV, FIRST = ACCELERATION + NV /* position and velocity */, COUNT = FIRST + NQ + NV };
+enum { OK = 0, ERROR = 3 };
+enum { INSTANTIATED, INITIALIZING, STEPPING, TERMINATED };
+
+typedef struct {
+    double x[COUNT];
+    int64_t mode;
+} State;
+
+#if FMI == 2
+#define OF_VERSION(two, three) fmi2##two
+#define LOG(c, message) (c)->log((c)->environment, (c)->name, ERROR, "logStatusError", "%s", message)
+typedef void (*Logger)(void *environment, const char *name, int status, const char *category, const char *format, ...);
+#else
+#define OF_VERSION(two, three) fmi3##three
+#define LOG(c, message) (c)->log((c)->environment, ERROR, "logStatusError", message)
+typedef void (*Logger)(void *environment, int status, const char *category, const char *message);
+#endif
+#define PASTED(a, b) a##b
+#define JOINED(a, b) PASTED(a, b)
+#if FMI == 2 && defined FMI2_FUNCTION_PREFIX /* of units that are linked into one program */
+#define API(two, three) JOINED(FMI2_FUNCTION_PREFIX, OF_VERSION(two, three))
+#elif FMI == 3 && defined FMI3_FUNCTION_PREFIX
+#define API(two, three) JOINED(FMI3_FUNCTION_PREFIX, OF_VERSION(two, three))
+#else
+#define API OF_VERSION
+#endif
+#ifdef _WIN32
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+typedef struct {
+    State state;
+    double w[WORKSPACE];
+    Logger log;
+    void *environment;
+    char name[];
+} Instance;
+
+static int failed(const Instance *c, const char *format, ...)
+{
+    char message[300];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(message, sizeof message, format, values);
+    va_end(values);
+    if (c->log != NULL)
+        LOG(c, message);
+    return ERROR;
+}
+
+EXPORT int API(Reset, Reset)(Instance *c)
+{
+    memset(&c->state, 0, sizeof c->state);
+    memcpy(c->state.x, starts, sizeof starts);
+    return OK;
+}
+
+static void *instantiate(const char *name, const char *token, Logger log, void *environment)
+{
+    Instance *c = calloc(1, sizeof *c + strlen(name) + 1);
+    if (c == NULL)
+        return NULL;
+    c->log = log;
+    c->environment = environment;
+    strcpy(c->name, name);
+    API(Reset, Reset)(c);
+    if (strcmp(token, TOKEN) == 0)
+        return c;
+    failed(c, "the token is %s, expected that of this unit, " TOKEN, token);
+    free(c);
+    return NULL;
+}
+
+static int change_mode(Instance *c, int from, int to, const char *function)
+{
+    if (c->state.mode != from)
+        return failed(c, "%s is called in the wrong mode", function);
+    c->state.mode = to;
+    return OK;
+}
+
+EXPORT int API(SetupExperiment, EnterInitializationMode)(Instance *c, int bounded, double tolerance, double start)
+{
+    (void)bounded, (void)tolerance;
+    int status = change_mode(c, INSTANTIATED, FMI == 2 ? INSTANTIATED : INITIALIZING, "EnterInitializationMode");
+    if (status == OK)
+        c->state.x[TIME] = start;
+    return status;
+}
+
+EXPORT int API(ExitInitializationMode, ExitInitializationMode)(Instance *c)
+{
+    for (int n = 0; quaternions[n] >= 0; n++) { /* of length 1, with the bits of `Robot.simulate` */
+        double *e = c->state.x + POSITION + quaternions[n];
+        double length = sqrt(e[0] * e[0] + e[1] * e[1] + e[2] * e[2] + e[3] * e[3]);
+        if (!(length > 0.0))
+            return failed(c, "the initial position has a quaternion of length 0, expected one of length 1");
+        for (int k = 0; k < 4 && fabs(length - 1.0) > 16.0 * 2.220446049250313e-16; k++)
+            e[k] /= length;
+    }
+    return change_mode(c, INITIALIZING, STEPPING, "ExitInitializationMode");
+}
+
+EXPORT int API(Terminate, Terminate)(Instance *c) { return change_mode(c, STEPPING, TERMINATED, "Terminate"); }
+
+static const double *efforts(const double *x, double *tau) /* that act: those given, within the limits */
+{
+    for (int k = 0; k < NV; k++)
+        tau[k] = fmin(fmax(x[EFFORT + k], -effort_limits[k]), effort_limits[k]);
+    return tau;
+}
+
+EXPORT int API(GetReal, GetFloat64)(Instance *c, const uint32_t *references, size_t count, double *values)
+{
+    double *x = c->state.x, tau[NV];
+    bool known = false;
+    for (size_t k = 0; k < count; k++) {
+        uint32_t n = references[k];
+        if (n >= COUNT)
+            return failed(c, "there is no variable with the value reference %u", (unsigned)n);
+        if (n >= ACCELERATION && n < FIRST && !known)
+            MODEL_ACCELERATION(x + POSITION, x + VELOCITY, efforts(x, tau), x + GRAVITY, x + ACCELERATION, c->w);
+        known = known || (n >= ACCELERATION && n < FIRST);
+        values[k] = x[n];
+    }
+    return OK;
+}
+
+EXPORT int API(SetReal, SetFloat64)(Instance *c, const uint32_t *references, size_t count, const double *values)
+{
+    double *x = c->state.x;
+    for (size_t k = 0; k < count; k++) {
+        uint32_t n = references[k];
+        bool fixed = n == DT || (n >= FIRST && n < COUNT);
+        if (!fixed && !(n >= GRAVITY && n < POSITION))
+            return failed(c, "the variable with the value reference %u cannot be set", (unsigned)n);
+        if (fixed && c->state.mode >= STEPPING)
+            return failed(c, "value reference %u can be set before the end of the initialization only", (unsigned)n);
+        if (!isfinite(values[k]) || (n == DT && values[k] <= 0.0))
+            return failed(c, "value reference %u: %g is not allowed", (unsigned)n, values[k]);
+        x[n] = values[k];
+        if (n >= FIRST)
+            x[n - FIRST + POSITION] = values[k];
+    }
+    return OK;
+}
+
+static int advance(Instance *c, double at, double length)
+{
+    double *x = c->state.x, tau[NV], next[NQ + NV], dt = x[DT], count = floor(length / dt + 0.5);
+    const double *acting = efforts(x, tau);
+    if (c->state.mode != STEPPING)
+        return failed(c, "DoStep is called in the wrong mode");
+    if (!(count >= 1.0 && fabs(length - count * dt) <= 1e-6 * dt))
+        return failed(c, "the communication step of %.17g s is no multiple of dt = %.17g s", length, dt);
+    for (double k = 1.0; k <= count; k++) {
+        MODEL_STEP(x + POSITION, x + VELOCITY, acting, x + DT, x + GRAVITY, next, next + NQ, c->w);
+        for (int n = 0; n < NV; n++)
+            if (!isfinite(next[NQ + n]))
+                return failed(c, "joint '%s': the velocity is not finite after t = %g s", joints[n], x[TIME]);
+        memcpy(x + POSITION, next, sizeof next);
+        x[TIME] = k < count ? at + k * dt : at + length;
+    }
+    return OK;
+}
+
+EXPORT int API(GetFMUstate, GetFMUState)(Instance *c, void **saved)
+{
+    *saved = *saved == NULL ? malloc(sizeof c->state) : *saved;
+    if (*saved == NULL)
+        return failed(c, "there is no memory for the state");
+    memcpy(*saved, &c->state, sizeof c->state);
+    return OK;
+}
+
+EXPORT int API(SetFMUstate, SetFMUState)(Instance *c, const void *saved)
+{
+    memcpy(&c->state, saved, sizeof c->state);
+    return OK;
+}
+
+EXPORT int API(FreeFMUstate, FreeFMUState)(Instance *c, void **saved)
+{
+    (void)c;
+    free(*saved);
+    *saved = NULL;
+    return OK;
+}
+
+EXPORT int API(SerializedFMUstateSize, SerializedFMUStateSize)(Instance *c, const void *saved, size_t *size)
+{
+    (void)c, (void)saved;
+    *size = sizeof(State);
+    return OK;
+}
+
+EXPORT int API(SerializeFMUstate, SerializeFMUState)(Instance *c, const void *saved, void *bytes, size_t size)
+{
+    if (size != sizeof(State))
+        return failed(c, "a state has %u bytes, found %u", (unsigned)sizeof(State), (unsigned)size);
+    memcpy(bytes, saved, size);
+    return OK;
+}
+
+EXPORT int API(DeSerializeFMUstate, DeserializeFMUState)(Instance *c, const void *bytes, size_t size, void **saved)
+{
+    int status = API(GetFMUstate, GetFMUState)(c, saved);
+    return status == OK ? API(SerializeFMUstate, SerializeFMUState)(c, bytes, *saved, size) : status;
+}
+
+EXPORT void API(FreeInstance, FreeInstance)(Instance *c) { free(c); }
+EXPORT const char *API(GetVersion, GetVersion)(void) { return FMI == 2 ? "2.0" : "3.0"; }
+EXPORT int API(SetDebugLogging, SetDebugLogging)(void) { return OK; } /* errors are always logged, and nothing else */
+
+#define NO_VALUES(two, three) \
+    EXPORT int API(two, three)(Instance *c, const void *references, size_t count) \
+    { \
+        (void)references; \
+        return count == 0 ? OK : failed(c, "there are no variables for " #two #three); \
+    }
+#define REFUSED(two, three) \
+    EXPORT int API(two, three)(Instance *c) { return failed(c, #two #three " is not supported"); }
+
+#if FMI == 2
+typedef struct {
+    Logger log;
+    void *(*allocate)(size_t, size_t);
+    void (*release)(void *);
+    void (*finished)(void *, int);
+    void *environment;
+} Callbacks;
+
+EXPORT void *API(Instantiate, )(const char *name, int kind, const char *token, const char *at, const Callbacks *with)
+{
+    (void)at;
+    return kind == 1 ? instantiate(name, token, with->log, with->environment) : NULL;
+}
+EXPORT int API(EnterInitializationMode, )(Instance *c)
+{
+    return change_mode(c, INSTANTIATED, INITIALIZING, "EnterInitializationMode");
+}
+EXPORT int API(DoStep, )(Instance *c, double at, double length) { return advance(c, at, length); }
+EXPORT const char *API(GetTypesPlatform, )(void) { return "default"; }
+NO_VALUES(GetInteger, ) NO_VALUES(SetInteger, ) NO_VALUES(GetBoolean, ) NO_VALUES(SetBoolean, )
+NO_VALUES(GetString, ) NO_VALUES(SetString, )
+REFUSED(GetDirectionalDerivative, ) REFUSED(SetRealInputDerivatives, ) REFUSED(GetRealOutputDerivatives, )
+REFUSED(CancelStep, ) REFUSED(GetStatus, ) REFUSED(GetRealStatus, ) REFUSED(GetIntegerStatus, )
+REFUSED(GetBooleanStatus, ) REFUSED(GetStringStatus, )
+#else
+EXPORT void *API(, InstantiateCoSimulation)(const char *name, const char *token, const char *at, bool shown, bool logs,
+                                            bool events, bool returns, const uint32_t *between, size_t count,
+                                            void *environment, Logger log)
+{
+    (void)at, (void)shown, (void)logs, (void)events, (void)returns, (void)between, (void)count;
+    return instantiate(name, token, log, environment);
+}
+EXPORT void *API(, InstantiateModelExchange)(void) { return NULL; }
+EXPORT void *API(, InstantiateScheduledExecution)(void) { return NULL; }
+EXPORT int API(, DoStep)(Instance *c, double at, double length, bool final, bool *event, bool *ends, bool *early,
+                         double *last)
+{
+    int status = advance(c, at, length);
+    (void)final;
+    *event = *ends = *early = false;
+    *last = c->state.x[TIME];
+    return status;
+}
+NO_VALUES(, GetFloat32) NO_VALUES(, SetFloat32) NO_VALUES(, GetInt8) NO_VALUES(, SetInt8) NO_VALUES(, GetUInt8)
+NO_VALUES(, SetUInt8) NO_VALUES(, GetInt16) NO_VALUES(, SetInt16) NO_VALUES(, GetUInt16) NO_VALUES(, SetUInt16)
+NO_VALUES(, GetInt32) NO_VALUES(, SetInt32) NO_VALUES(, GetUInt32) NO_VALUES(, SetUInt32) NO_VALUES(, GetInt64)
+NO_VALUES(, SetInt64) NO_VALUES(, GetUInt64) NO_VALUES(, SetUInt64) NO_VALUES(, GetString) NO_VALUES(, SetString)
+NO_VALUES(, GetBoolean) NO_VALUES(, SetBoolean) NO_VALUES(, GetBinary) NO_VALUES(, SetBinary)
+NO_VALUES(, GetClock) NO_VALUES(, SetClock)
+REFUSED(, EnterEventMode) REFUSED(, GetNumberOfVariableDependencies) REFUSED(, GetVariableDependencies)
+REFUSED(, GetDirectionalDerivative) REFUSED(, GetAdjointDerivative) REFUSED(, EnterConfigurationMode)
+REFUSED(, ExitConfigurationMode) REFUSED(, GetIntervalDecimal) REFUSED(, GetIntervalFraction)
+REFUSED(, GetShiftDecimal) REFUSED(, GetShiftFraction) REFUSED(, SetIntervalDecimal) REFUSED(, SetIntervalFraction)
+REFUSED(, SetShiftDecimal) REFUSED(, SetShiftFraction) REFUSED(, EvaluateDiscreteStates)
+REFUSED(, UpdateDiscreteStates) REFUSED(, EnterContinuousTimeMode) REFUSED(, CompletedIntegratorStep)
+REFUSED(, SetTime) REFUSED(, SetContinuousStates) REFUSED(, GetContinuousStateDerivatives)
+REFUSED(, GetEventIndicators) REFUSED(, GetContinuousStates) REFUSED(, GetNominalsOfContinuousStates)
+REFUSED(, GetNumberOfEventIndicators) REFUSED(, GetNumberOfContinuousStates) REFUSED(, EnterStepMode)
+REFUSED(, GetOutputDerivatives) REFUSED(, ActivateModelPartition)
+#endif

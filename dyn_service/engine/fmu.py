@@ -1,0 +1,324 @@
+"""A robot as an FMU: a co-simulation unit of FMI 2.0 or 3.0 that needs no Python, for tools that simulate or test.
+
+The steps are those of `Robot.simulate`, by the exported functions of `step` and `forward_dynamics`; `fmu.c` has the
+functions of FMI. Units and texts in modelDescription.xml are those of the table, limits those of the robot. Source: FMI
+2.0.5 and 3.0.2, https://fmi-standard.org.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+import subprocess
+import uuid
+import zipfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+from xml.etree import ElementTree as ET
+
+import numpy as np
+
+from dyn_service import __version__
+from dyn_service.api.inputs import row_of
+from dyn_service.dynamics import expressions as ex
+from dyn_service.engine.export import chosen, function_of, prefix_of
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from dyn_service.kernels.export import Function, Target, object_code, target_of
+from dyn_service.kernels.rolled import Rolled
+
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+
+_BASE_UNITS: Mapping[str, Mapping[str, int]] = {
+    "N": {"kg": 1, "m": 1, "s": -2},
+    "m": {"m": 1},
+    "rad": {"rad": 1},
+    "s": {"s": 1},
+    "1": {},
+}
+_OPTIONS = ("-std=c99", "-O2", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-shared")
+_UNARY = ((ex.NEG, "-"), (ex.INVERSE, "1.0 / "), (ex.SQRT, "sqrt"), (ex.SIN, "sin"), (ex.COS, "cos"), (ex.FABS, "fabs"))
+_BINARY = ((ex.ADD, "+"), (ex.SUB, "-"), (ex.MUL, "*"), (ex.DIV, "/"), (ex.LESS, "<"))
+_IN_C = {
+    **{operation: f"{text}({{}})" for operation, text in (*_UNARY, (ex.TANH, "tanh"))},
+    **{operation: f"{{}} {text} {{}}" for operation, text in _BINARY},
+    **{operation: f"{text}({{}}, {{}})" for operation, text in ((ex.COPYSIGN, "copysign"), (ex.ATAN2, "atan2"))},
+    ex.SQUARE: "{0} * {0}",
+    ex.TWICE: "{0} + {0}",
+    ex.NOT: "{} == 0.0",
+    ex.IF_ELSE_ZERO: "{} == 0.0 ? 0.0 : {}",
+    ex.FMIN: "{0} > {1} ? {1} : {0}",
+    ex.FMAX: "{0} < {1} ? {1} : {0}",
+}
+
+
+class _Variable(NamedTuple):
+    """A variable; its place in the list is its value reference. start: None if it is computed."""
+
+    name: str
+    causality: str
+    variability: str
+    text: str
+    unit: str
+    start: float | None = None
+    lower: float = -math.inf
+    upper: float = math.inf
+
+
+def export_fmu(
+    robot: Robot,
+    file: str | os.PathLike[str],
+    *,
+    version: int,
+    integrator: str,
+    dt: float,
+    effort_limits: bool,
+    target: str,
+    name: str | None,
+    force: bool,
+) -> Path:
+    """Writes a robot as an FMU; see `Robot.export_fmu`."""
+    path, prefix = Path(file), prefix_of(robot, target, name)
+    machine, step = target_of(target), chosen(f"step:{integrator}")
+    if version not in (2, 3):
+        raise InvalidArgumentError(f"version of FMI must be 2 or 3, found {version!r}", path="version")
+    if not 0.0 < dt < math.inf:
+        raise InvalidArgumentError(f"dt must be a positive number of seconds, found {dt!r}", path="dt")
+    if not robot.nv:
+        raise FailedPreconditionError(f"robot '{robot.name}' has no movable joints, so it has no FMU")
+    system = "linux" if "linux" in machine.triple else "darwin" if "apple" in machine.triple else None
+    if system is None:
+        raise UnimplementedError(f"FMUs are written for Linux and macOS, not for {machine.triple}", path="target")
+    if path.exists() and not force:
+        raise InvalidArgumentError(f"{path} already exists: set force=True (--force) to overwrite it", path="file")
+    functions = [function_of(robot, *each, prefix) for each in (step, chosen("forward_dynamics"))]
+    variables = _variables(robot, dt)
+    fingerprint = repr((robot.tree.fingerprint, version, integrator, effort_limits, prefix, variables))
+    token = str(uuid.uuid5(uuid.NAMESPACE_OID, fingerprint))
+    bounds = robot.limits.efforts if effort_limits else np.full(robot.nv, math.inf)
+    sources = {
+        "fmu.c": resources.files("dyn_service.engine").joinpath("fmu.c").read_text("utf-8"),
+        "model.h": _header(robot, functions, variables, bounds, machine, version, token),
+    }
+    processor = {"arm64": "aarch64"}.get(machine.processor, machine.processor)
+    folder = f"{system}64" if (version, processor) == (2, "x86_64") else f"{processor}-{system}"
+    library = _compiled(sources, object_code(functions, machine)[0], machine, target)
+    files = {f"binaries/{folder}/{prefix}{machine.ending}": library}
+    written = _in_c(functions)
+    to_build = ["fmu.c", "kernels.c"] if written else []
+    if written:
+        root = ET.Element("fmiBuildDescription", fmiVersion="3.0")
+        build = ET.SubElement(root, "BuildConfiguration", modelIdentifier=prefix)
+        _add_all(ET.SubElement(build, "SourceFileSet", language="C99"), "SourceFile", to_build)
+        files |= {f"sources/{each}": text.encode() for each, text in {**sources, "kernels.c": written}.items()}
+        files |= {"sources/buildDescription.xml": _as_bytes(root)} if version == 3 else {}
+    files["modelDescription.xml"] = _description(robot, prefix, version, variables, token, dt, to_build)
+    try:
+        with zipfile.ZipFile(path, "w") as archive:
+            for each, content in sorted(files.items()):
+                archive.writestr(zipfile.ZipInfo(each), content, zipfile.ZIP_DEFLATED)
+    except OSError as error:
+        raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}", path="file") from None
+    return path
+
+
+def _variables(robot: Robot, dt: float) -> list[_Variable]:
+    """Returns the variables in the order of `fmu.c`."""
+    at, limits, given = robot.configuration, robot.limits, row_of("step").inputs
+    in_q, in_v, in_tau = ((limits.lower, limits.upper), *((-x, x) for x in (limits.speeds, limits.efforts)))
+    of_q = at.position_names, np.where(at.angles, 0, np.where(at.shifts, 1, 2))
+    of_v = at.velocity_names, np.where(at.turns, 0, 1)
+    q, v, a, first = given["q"], given["v"], row_of("forward_dynamics").outputs["a"], np.clip(at.neutral, *in_q)
+    rest, free = np.zeros(at.nv), (np.full(at.nv, -math.inf), np.full(at.nv, math.inf))
+    initial, output = ("parameter", "fixed"), ("output", "continuous")
+    groups: list[tuple[Any, ...]] = [
+        ("effort", ("input", "continuous"), given["tau"], of_v, rest, in_tau),
+        ("position", output, q, of_q, None, in_q),
+        ("velocity", output, v, of_v, None, in_v),
+        ("acceleration", output, a, of_v, None, free),
+        ("initial_position", initial, q, of_q, first, in_q),
+        ("initial_velocity", initial, v, of_v, rest, in_v),
+    ]
+    found = [
+        _Variable("time", "independent", "continuous", "time", "s"),
+        _Variable("dt", *initial, given["dt"].text, given["dt"].unit, float(dt)),
+    ]
+    for axis, g in zip("xyz", robot.gravity, strict=True):
+        spec = given["gravity"]
+        found.append(_Variable(f"gravity.{axis}", "parameter", "tunable", spec.text, spec.unit, float(g)))
+    for name, role, spec, (names, which), starts, bounds in groups:
+        units = [*spec.unit.split(" | "), "1"]  # the last one is that of quaternions
+        for k, each in enumerate(names):
+            start = None if starts is None else float(starts[k])
+            lower, upper = (float(bound[k]) for bound in bounds)
+            found.append(_Variable(f"{name}.{each}", role[0], role[1], spec.text, units[which[k]], start, lower, upper))
+    return found
+
+
+def _description(
+    robot: Robot, prefix: str, version: int, variables: Sequence[_Variable], token: str, dt: float, sources: list[str]
+) -> bytes:
+    """Returns modelDescription.xml."""
+    third, length = version == 3, repr(float(dt))
+    legal = all(re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", each.name, re.ASCII) for each in variables)
+    root = ET.Element(
+        "fmiModelDescription",
+        {
+            "fmiVersion": f"{version}.0",
+            "modelName": robot.name,
+            "instantiationToken" if third else "guid": token,
+            "generationTool": f"dyn_service {__version__}",
+            "variableNamingConvention": "structured" if legal else "flat",
+        },
+    )
+    state = "FMUState" if third else "FMUstate"
+    abilities = ["canHandleVariableCommunicationStepSize", f"canGetAndSet{state}", f"canSerialize{state}"]
+    abilities += [] if third else ["canNotUseMemoryManagementFunctions"]
+    steps = {"fixedInternalStepSize": length} if third else {}
+    unit = ET.SubElement(root, "CoSimulation", {"modelIdentifier": prefix, **dict.fromkeys(abilities, "true"), **steps})
+    if sources and not third:
+        _add_all(ET.SubElement(unit, "SourceFiles"), "File", sources)
+    units = ET.SubElement(root, "UnitDefinitions")
+    for name in dict.fromkeys(each.unit for each in variables):
+        ET.SubElement(ET.SubElement(units, "Unit", name=name), "BaseUnit", _exponents(name))
+    _add_all(ET.SubElement(root, "LogCategories"), "Category", ["logStatusError"])
+    ET.SubElement(root, "DefaultExperiment", startTime="0.0", stepSize=length)
+    listed = ET.SubElement(root, "ModelVariables")
+    for k, each in enumerate(variables):
+        about = {"name": each.name, "valueReference": str(k), "description": each.text}
+        about |= {"causality": each.causality, "variability": each.variability}
+        initial = {"parameter": "exact", "output": "calculated"}.get(each.causality)
+        about |= {"initial": initial} if initial else {}
+        numbers = {"start": each.start, "min": each.lower, "max": each.upper}
+        value = {key: repr(x) for key, x in numbers.items() if x is not None and math.isfinite(x)}
+        inside = listed if third else ET.SubElement(listed, "ScalarVariable", about)
+        ET.SubElement(inside, "Float64" if third else "Real", {**(about if third else {}), "unit": each.unit, **value})
+    structure = ET.SubElement(root, "ModelStructure")
+    outputs = [k for k, each in enumerate(variables) if each.causality == "output"]
+    for role in ("Output", "InitialUnknown"):
+        inside = structure if third else ET.SubElement(structure, f"{role}s")
+        for k in outputs:
+            place = {"valueReference": str(k)} if third else {"index": str(k + 1)}
+            ET.SubElement(inside, role if third else "Unknown", place)
+    return _as_bytes(root)
+
+
+def _add_all(to: ET.Element, tag: str, names: Sequence[str]) -> None:
+    for name in names:
+        ET.SubElement(to, tag, name=name)
+
+
+def _as_bytes(root: ET.Element) -> bytes:
+    ET.indent(root)
+    found: bytes = ET.tostring(root, "utf-8", xml_declaration=True)
+    return found
+
+
+def _exponents(unit: str) -> dict[str, str]:
+    """Returns the exponents of SI's base units: of `N m` kg 1, m 2, s -2."""
+    found: Counter[str] = Counter()
+    for sign, part in zip((1, -1), unit.split("/"), strict=False):
+        for factor in part.split():
+            name, _, power = factor.partition("^")
+            for base, exponent in _BASE_UNITS[name].items():
+                found[base] += sign * exponent * int(power or 1)
+    return {base: str(exponent) for base, exponent in found.items() if exponent}
+
+
+def _header(
+    robot: Robot,
+    functions: Sequence[Function],
+    variables: Sequence[_Variable],
+    bounds: np.ndarray,
+    machine: Target,
+    version: int,
+    token: str,
+) -> str:
+    """Returns model.h."""
+    at = robot.configuration
+    starts = [each.start or 0.0 for each in variables]
+    first, state = 5 + at.nv, at.nq + at.nv
+    starts[first : first + state] = starts[-state:]
+    turning = [(part, joint.quaternion) for joint, part in zip(at.joints, at.q_slices, strict=True)]
+    lists = {
+        "double starts": (x.hex() for x in starts),
+        "double effort_limits": ("INFINITY" if math.isinf(x) else float(x).hex() for x in bounds),
+        "char *const joints": map(_quoted, at.velocity_names),
+        "int quaternions": [*(str(part.start + inner.start) for part, inner in turning if inner.stop), "-1"],
+    }
+    sizes = {"FMI": version, "TOKEN": f'"{token}"', "NQ": at.nq, "NV": at.nv}
+    sizes["WORKSPACE"] = max(function.workspace(machine) for function in functions)
+    sizes |= {"MODEL_STEP": f"{functions[0].name}_eval", "MODEL_ACCELERATION": f"{functions[1].name}_eval"}
+    lines = [f"#define {name} {value}" for name, value in sizes.items()]
+    lines += [f"{_prototype(function)};" for function in functions]
+    lines += [f"static const {name}[] = {{{', '.join(entries)}}};" for name, entries in lists.items()]
+    return "\n".join([*lines, ""])
+
+
+def _quoted(text: str) -> str:
+    safe = (chr(byte) if re.match(r"[\w .-]", chr(byte), re.ASCII) else f"\\{byte:03o}" for byte in text.encode())
+    return f'"{"".join(safe)}"'
+
+
+def _prototype(function: Function) -> str:
+    given = [f"const double *x{k}" for k in range(len(function.signature.inputs))]
+    given += [f"double *y{k}" for k in range(len(function.signature.outputs))]
+    return f"int {function.name}_eval({', '.join(given)}, double *w)"
+
+
+def _in_c(functions: Sequence[Function]) -> str:
+    """Returns the functions in C, for processors without a binary; their inputs must not be their outputs.
+
+    Empty if a function is a loop over the bodies.
+    """
+    lines = ["#include <math.h>", "#include <string.h>"]
+    for function in functions:
+        if isinstance(function.graph, Rolled) or function.graph.is_rolled:
+            return ""
+        program = function.graph.program
+        lines += ["", _prototype(function), "{", "    (void)w;"]
+        lines += [f"    memset(y{k}, 0, {8 * count});" for k, count in enumerate(program.outputs)]
+        for k, (operation, first, second) in enumerate(program.instructions):
+            if operation == ex.OUTPUT:
+                lines.append(f"    y{first[0]}[{first[1]}] = t{second};")
+            elif operation == ex.CONSTANT:
+                lines.append(f"    const double t{k} = {float(first).hex()};")
+            elif operation == ex.INPUT:
+                lines.append(f"    const double t{k} = x{first}[{second}];")
+            else:
+                lines.append(f"    const double t{k} = {_IN_C[operation].format(f't{first}', f't{second}')};")
+        lines += ["    return 0;", "}"]
+    return "\n".join([*lines, ""])
+
+
+def _compiled(sources: Mapping[str, str], code: bytes, machine: Target, target: str) -> bytes:
+    """Returns the shared library, by the first C compiler that is installed and can.
+
+    Raises:
+        FailedPreconditionError: No such compiler is installed.
+    """
+    own, linux = target_of("host").triple, "linux" in machine.triple
+    native = machine.triple.split("-")[::2] == own.split("-")[::2]
+    commands = [[name] for name in ("cc", "gcc", "clang") if native]
+    commands += [[f"{machine.processor}-linux-gnu-gcc"], ["clang", f"--target={machine.triple}"]]
+    problem = "install one of them"
+    with TemporaryDirectory() as folder:
+        for each, text in sources.items():
+            Path(folder, each).write_text(text, "utf-8")
+        Path(folder, "kernels.o").write_bytes(code)
+        for command in commands:
+            if shutil.which(command[0]) is None:
+                continue
+            options = [*_OPTIONS, *(["-Wl,-Bsymbolic"] if linux else []), "-o", "unit", "fmu.c", "kernels.o", "-lm"]
+            done = subprocess.run([*command, *options], cwd=folder, capture_output=True, text=True, errors="replace")
+            if done.returncode == 0:
+                return Path(folder, "unit").read_bytes()
+            problem = f"{command[0]} failed: {done.stderr.strip()}"
+    names = ", ".join(dict.fromkeys(command[0] for command in commands))
+    raise FailedPreconditionError(f"an FMU for {target} needs a C compiler, {names}: {problem}")

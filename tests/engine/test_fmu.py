@@ -1,0 +1,345 @@
+"""Robots as FMUs: what FMI asks of them, the bits of `simulate`, saved states, errors; called as an importer does."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+from dyn_service import Payload, Robot
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from tests.conftest import URDF
+
+LINK = """<link name="{}"><inertial><origin xyz="0.1 0.2 -0.1"/><mass value="1.5"/>
+    <inertia ixx="1" iyy="1.2" izz="0.9" ixy="0.1" ixz="0" iyz="-0.1"/></inertial></link>"""
+ARM = f"""<robot name="arm">{LINK.format("base")}{LINK.format("arm")}<joint name="j %/1" type="revolute">
+    <parent link="base"/><child link="arm"/><axis xyz="0 0 1"/><origin xyz="0 0.1 0.3"/>
+    <limit lower="0.2" upper="1" velocity="3" effort="2"/><dynamics damping="0.3" friction="0.2"/></joint></robot>"""
+
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler is installed: cc, gcc or clang")
+
+
+@cache
+def robot(name: str) -> Robot:
+    return Robot.from_urdf(ARM, root="floating") if name == "arm" else Robot.from_urdf(URDF / f"{name}.urdf")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fmu")
+
+
+def fmu(folder: Path, name: str, version: int, **options: Any) -> Path:
+    """The extracted FMU of a robot."""
+    place = folder / "_".join([name, str(version), *map(str, options.values())])
+    if not place.exists():
+        file = robot(name).export_fmu(place.with_suffix(".fmu"), version=version, **options)
+        zipfile.ZipFile(file).extractall(place)
+    return place
+
+
+LOG = {2: (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, *[ctypes.c_char_p] * 3)}
+LOG[3] = LOG[2][:1] + LOG[2][2:-1]
+
+
+class Unit:
+    """An instance. messages: what it logged."""
+
+    def __init__(self, place: Path, library: Path | None = None, token: str | None = None) -> None:
+        root = ET.parse(place / "modelDescription.xml").getroot()
+        self.version = int(root.attrib["fmiVersion"][0])
+        self.places = {}
+        for each in root.findall("ModelVariables/*"):
+            self.places[each.attrib["name"]] = int(each.attrib["valueReference"])
+        self.library = ctypes.CDLL(str(library or next(place.glob("binaries/*/*.so"))))
+        self.messages: list[str] = []
+        self._log = ctypes.CFUNCTYPE(None, *LOG[self.version])(lambda *of: self.messages.append(of[-1].decode()))
+        own = token or root.attrib["guid" if self.version == 2 else "instantiationToken"]
+        name, at, log = b"one", b"", ctypes.cast(self._log, ctypes.c_void_p)
+        create = self.library[{2: "fmi2Instantiate", 3: "fmi3InstantiateCoSimulation"}[self.version]]
+        create.restype = ctypes.c_void_p
+        if self.version == 2:
+            self._callbacks = (ctypes.c_void_p * 5)(log, None, None, None, None)
+            self.instance = create(name, 1, own.encode(), at, self._callbacks, 0, 1)
+        else:
+            self.instance = create(name, own.encode(), at, *[False] * 4, None, ctypes.c_size_t(0), None, log, None)
+
+    def call(self, function: str, *arguments: Any) -> int:
+        status: int = self.library[f"fmi{self.version}{function}"](ctypes.c_void_p(self.instance), *arguments)
+        return status
+
+    def exchange(self, way: str, names: Sequence[str], values: Any) -> int:
+        numbers = np.ascontiguousarray(values, dtype=float)
+        count = ctypes.c_size_t(len(names))
+        places = (ctypes.c_uint32 * len(names))(*(self.places[name] for name in names))
+        kind = {2: "Real", 3: "Float64"}[self.version]
+        status = self.call(f"{way}{kind}", places, count, ctypes.c_void_p(numbers.ctypes.data), count)
+        if way == "Get":
+            values[:] = numbers
+        return status
+
+    def set(self, values: Mapping[str, float]) -> int:
+        return self.exchange("Set", [*values], [*values.values()])
+
+    def get(self, quantity: str) -> np.ndarray:
+        names = [name for name in self.places if name.startswith(f"{quantity}.")]
+        values = np.full(len(names), np.nan)
+        assert self.exchange("Get", names, values) == 0
+        return values
+
+    def state(self) -> bytes:
+        return b"".join(self.get(each).tobytes() for each in ("position", "velocity", "acceleration"))
+
+    def begin(self, q: np.ndarray, v: np.ndarray, tau: np.ndarray, **parameters: float) -> None:
+        groups = {"initial_position": q, "initial_velocity": v, "effort": tau}
+        for quantity, values in groups.items():
+            names = [name for name in self.places if name.startswith(f"{quantity}.")]
+            assert self.exchange("Set", names, values) == 0
+        assert self.set(parameters) == 0
+        experiment = (False, ctypes.c_double(0.0), ctypes.c_double(0.0), False, ctypes.c_double(0.0))
+        if self.version == 2:
+            assert self.call("SetupExperiment", *experiment) == 0
+            experiment = ()
+        assert self.call("EnterInitializationMode", *experiment) == 0
+        assert self.call("ExitInitializationMode") == 0
+
+    def step(self, at: float, length: float) -> int:
+        out = (*(ctypes.byref(ctypes.c_bool(True)) for _ in range(3)), ctypes.byref(ctypes.c_double()))
+        rest = out if self.version == 3 else ()
+        return self.call("DoStep", ctypes.c_double(at), ctypes.c_double(length), True, *rest)
+
+
+def drawn(of: Robot, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    v, tau = rng.normal(size=(2, of.nv))
+    return of.random_configuration(seed=seed), 0.2 * v, tau
+
+
+@pytest.mark.parametrize(("name", "version"), [("arm", 2), ("arm", 3), ("panda", 2)])
+def test_description_has_what_fmi_asks(name: str, version: int, folder: Path) -> None:
+    place, of = fmu(folder, name, version), robot(name)
+    root = ET.parse(place / "modelDescription.xml").getroot()
+    variables = [{**x.attrib, **(x[0].attrib if len(x) else {})} for x in root.findall("ModelVariables/*")]
+    assert [x["valueReference"] for x in variables] == [*map(str, range(len(variables)))]
+    assert len({x["name"] for x in variables}) == len(variables) == 5 + 4 * of.nv + 2 * of.nq
+    assert {x["unit"] for x in variables} == {x.attrib["name"] for x in root.findall("UnitDefinitions/Unit")}
+    for x in variables:
+        lower, upper = float(x.get("min", -np.inf)), float(x.get("max", np.inf))
+        given = x["causality"] in ("parameter", "input")
+        assert ("start" in x) == given, "start values are those of what is set"
+        assert not given or lower <= float(x["start"]) <= upper
+    limits = [float(x["max"]) for x in variables if x["name"].startswith("effort.") and "max" in x]
+    assert limits == of.limits.effort[np.isfinite(of.limits.effort)].tolist()
+    outputs = [k for k, x in enumerate(variables) if x["causality"] == "output"]
+    assert len(outputs) == of.nq + 2 * of.nv
+    tags = {2: ("Outputs/Unknown", "InitialUnknowns/Unknown"), 3: ("Output", "InitialUnknown")}[version]
+    key, first = ("index", 1) if version == 2 else ("valueReference", 0)
+    for tag in tags:
+        assert [int(x.attrib[key]) - first for x in root.findall(f"ModelStructure/{tag}")] == outputs
+    units = {x.attrib["name"]: x[0].attrib for x in root.findall("UnitDefinitions/Unit")}
+    assert units["N m"] == {"kg": "1", "m": "2", "s": "-2"}
+    assert units["rad/s^2"] == {"rad": "1", "s": "-2"}
+    is_structured = root.attrib["variableNamingConvention"] == "structured"
+    assert is_structured == (name == "panda"), "'j %/1' is no identifier"
+
+
+@pytest.mark.parametrize(("name", "version"), [("arm", 2), ("arm", 3), ("panda", 2)])
+def test_fmpy_finds_no_fault(name: str, version: int, folder: Path) -> None:
+    validation = pytest.importorskip("fmpy.validation", reason="fmpy is not installed: 200 MB with what it needs")
+    assert validation.validate_fmu(f"{fmu(folder, name, version)}.fmu") == []
+
+
+@pytest.mark.parametrize(("name", "version"), [("pendulum", 3), ("panda", 2), ("arm", 2), ("arm", 3)])
+def test_bits_of_simulate(name: str, version: int, folder: Path) -> None:
+    """Two instances in turns, one with another step and gravity. The arm floats, with damping and friction."""
+    place, of = fmu(folder, name, version), robot(name)
+    units = [Unit(place), Unit(place)]
+    steps = [1e-3, 2.5e-4]
+    gravity = np.array([[*of.gravity], [1.0, -2.0, 3.0]])
+    states = [drawn(of, seed) for seed in (0, 1)]
+    if name == "arm":
+        states[0][0][3:7] *= 1.5  # the quaternion
+    for unit, state, dt, g in zip(units, states, steps, gravity, strict=True):
+        unit.begin(*state, dt=dt, **{f"gravity.{axis}": x for axis, x in zip("xyz", g, strict=True)})
+    found = [[unit.state()] for unit in units]
+    for k in range(20):
+        for unit, states_found in zip(units, found, strict=True):
+            assert unit.step(k * 0.002, 0.002) == 0
+            states_found.append(unit.state())
+    for (q, v, tau), dt, g, one in zip(states, steps, gravity, found, strict=True):
+        every = round(0.002 / dt)
+        path = of.simulate(q, v, tau, dt=dt, steps=20 * every, every=every, gravity=g)
+        a = of.forward_dynamics(path.q, path.v, tau, gravity=g)
+        assert one == [b"".join(x.tobytes() for x in row) for row in zip(path.q, path.v, a, strict=True)]
+    assert not [*units[0].messages, *units[1].messages]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_saved_states(version: int, folder: Path) -> None:
+    unit, of = Unit(fmu(folder, "arm", version)), robot("arm")
+    unit.begin(*drawn(of, 2))
+    state, size = "FMUState" if version == 3 else "FMUstate", ctypes.c_size_t()
+    assert unit.step(0.0, 0.01) == 0
+    before, saved, again = unit.state(), ctypes.c_void_p(), ctypes.c_void_p()
+    assert unit.call(f"Get{state}", ctypes.byref(saved)) == 0
+    assert unit.call(f"Serialized{state}Size", saved, ctypes.byref(size)) == 0
+    stored = ctypes.create_string_buffer(size.value)
+    assert unit.call(f"Serialize{state}", saved, stored, size) == 0
+    assert unit.step(0.01, 0.01) == 0
+    after = unit.state()
+    assert before != after
+    other = Unit(fmu(folder, "arm", version))
+    read = "Deserialize" if version == 3 else "DeSerialize"
+    assert other.call(f"{read}{state}", stored, size, ctypes.byref(again)) == 0
+    for each, pointer in ((unit, saved), (other, again)):
+        assert each.call(f"Set{state}", pointer) == 0
+        assert each.state() == before
+        assert each.step(0.01, 0.01) == 0
+        assert each.state() == after
+        assert each.call(f"Free{state}", ctypes.byref(pointer)) == 0
+        assert pointer.value is None
+    assert other.call(f"{read}{state}", stored, ctypes.c_size_t(7), ctypes.byref(again)) == 3
+    assert other.messages == [f"a state has {size.value} bytes, found 7"]
+    assert unit.call("Terminate") == 0
+    assert unit.call("Reset") == 0
+    unit.begin(*drawn(of, 2))
+    assert unit.step(0.0, 0.01) == 0
+    assert unit.state() == before
+    unit.call("FreeInstance")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_errors_of_the_unit(version: int, folder: Path) -> None:
+    place, of = fmu(folder, "arm", version), robot("arm")
+    unit, wrong = Unit(place), Unit(place, token="another")
+    assert wrong.instance is None
+    assert wrong.messages[0].startswith("the token is another, expected that of this unit, ")
+    joint, n = "j %/1", unit.places
+    assert unit.step(0.0, 0.01) == 3
+    assert unit.set({"dt": -1.0}) == 3
+    unit.begin(*drawn(of, 3))
+    before = unit.state()
+    for length in (0.0015, 0.0, -0.001, 0.00100001, np.nan):
+        assert unit.step(0.0, length) == 3
+    assert unit.step(0.0, 0.001 * (1 + 1e-9)) == 0, "rounding of the importer's times"
+    assert unit.set({f"initial_position.{joint}": 0.0}) == 3
+    assert unit.set({f"position.{joint}": 0.0}) == 3
+    assert unit.set({f"effort.{joint}": np.nan}) == 3
+    assert unit.call("EnterInitializationMode", *([0] * 5 if version == 3 else [])) == 3
+    assert unit.set({f"effort.{joint}": 1e308}) == 0
+    valid = unit.state()
+    assert unit.step(0.001, 0.5) == 3
+    assert unit.messages == [
+        "DoStep is called in the wrong mode",
+        f"value reference {n['dt']}: -1 is not allowed",
+        *(
+            f"the communication step of {length} s is no multiple of dt = 0.001 s"
+            for length in ("0.0015", "0", "-0.001", "0.00100001", "nan")
+        ),
+        f"value reference {n[f'initial_position.{joint}']} can be set before the end of the initialization only",
+        f"the variable with the value reference {n[f'position.{joint}']} cannot be set",
+        f"value reference {n[f'effort.{joint}']}: nan is not allowed",
+        "EnterInitializationMode is called in the wrong mode",
+        unit.messages[-1],
+    ]
+    assert "the velocity is not finite after t = 0.00" in unit.messages[-1]
+    assert before != valid
+    assert np.isfinite(unit.get("velocity")).all()
+    name = {2: "fmi2GetInteger", 3: "fmi3GetInt32"}[version]
+    unit.library[name].restype = ctypes.c_int
+    assert unit.call(name[4:], None, ctypes.c_size_t(0), None, ctypes.c_size_t(0)) == 0
+    assert unit.call(name[4:], None, ctypes.c_size_t(1), None, ctypes.c_size_t(1)) == 3
+    assert unit.call("GetDirectionalDerivative") == 3
+
+
+def test_efforts_within_limits_and_a_payload(folder: Path) -> None:
+    of = robot("pendulum").with_payload(Payload(robot("pendulum").link_names[-1], 2.0))
+    place = folder / "limited"
+    file = of.export_fmu(folder / "limited.fmu", effort_limits=True, integrator="semi_implicit_euler", dt=2e-3)
+    zipfile.ZipFile(file).extractall(place)
+    unit = Unit(place)
+    unit.begin(np.zeros(1), np.zeros(1), np.array([-1e3]))
+    assert unit.step(0.0, 0.1) == 0
+    expected = of.simulate([0.0], [0.0], -of.limits.effort, dt=2e-3, steps=50, integrator="semi_implicit_euler")
+    assert unit.get("position").tobytes() == expected.q[-1].tobytes()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_sources_for_other_processors(version: int, folder: Path, tmp_path: Path) -> None:
+    place, of = fmu(folder, "pendulum", version), robot("pendulum")
+    names = [
+        x.attrib["name"] for x in ET.parse(place / "modelDescription.xml").findall("CoSimulation/SourceFiles/File")
+    ]
+    if version == 3:
+        build = ET.parse(place / "sources" / "buildDescription.xml")
+        names = [x.attrib["name"] for x in build.findall("BuildConfiguration/SourceFileSet/SourceFile")]
+    library, sources = tmp_path / "unit.so", [str(place / "sources" / name) for name in names]
+    assert COMPILER is not None
+    options = ["-std=c99", "-Wall", "-Werror", "-O0", "-fPIC", "-shared", "-o", str(library)]
+    subprocess.run([COMPILER, *options, *sources, "-lm"], check=True)
+    unit, binary = Unit(place, library), Unit(place)
+    for each in (unit, binary):
+        each.begin(*drawn(of, 4))
+        assert each.step(0.0, 0.1) == 0
+    # 400 evaluations, each with some units in the last place of sums that cancel.
+    np.testing.assert_allclose(unit.get("position"), binary.get("position"), rtol=1e-12, atol=1e-12)
+    assert unit.call("Terminate") == 0
+
+
+def test_other_processor(tmp_path: Path) -> None:
+    if shutil.which("aarch64-linux-gnu-gcc") is None:
+        pytest.skip("aarch64-linux-gnu-gcc is not installed")
+    file = robot("pendulum").export_fmu(tmp_path / "one.fmu", target="aarch64")
+    code = zipfile.ZipFile(file).read("binaries/aarch64-linux/pendulum.so")
+    assert int.from_bytes(code[18:20], "little") == 183, "e_machine of ELF"
+    again = robot("pendulum").export_fmu(tmp_path / "two.fmu", target="aarch64")
+    assert file.read_bytes() == again.read_bytes()
+
+
+ERRORS: dict[str, tuple[dict[str, Any], type[DynError], str]] = {
+    "version": ({"version": 1}, InvalidArgumentError, "version of FMI must be 2 or 3, found 1"),
+    "dt": ({"dt": 0.0}, InvalidArgumentError, r"dt must be a positive number of seconds, found 0\.0"),
+    "integrator": ({"integrator": "rk5"}, InvalidArgumentError, "did you mean 'rk4'"),
+    "target": ({"target": "cortex-m7"}, UnimplementedError, "FMUs are written for Linux and macOS, not for thumbv7em"),
+    "name": ({"name": "7 arms"}, InvalidArgumentError, "name must begin with a letter"),
+}
+
+
+@pytest.mark.parametrize("wrong", ERRORS)
+def test_errors(wrong: str, tmp_path: Path) -> None:
+    options, kind, message = ERRORS[wrong]
+    with pytest.raises(kind, match=message):
+        robot("pendulum").export_fmu(tmp_path / "one.fmu", **options)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_files_compilers_and_robots_without_joints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "one.fmu"
+    file.write_text("mine")
+    with pytest.raises(InvalidArgumentError, match=r"one\.fmu already exists: set force=True"):
+        robot("pendulum").export_fmu(file)
+    with pytest.raises(InvalidArgumentError, match=r"one\.fmu.below cannot be written"):
+        robot("pendulum").export_fmu(file / "below")
+    with pytest.raises(FailedPreconditionError, match="has no movable joints"):
+        Robot.from_urdf(f'<robot name="rock">{LINK.format("base")}</robot>').export_fmu(tmp_path / "rock.fmu")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        FailedPreconditionError, match=r"an FMU for host needs a C compiler, cc, gcc, clang, .*: install"
+    ):
+        robot("pendulum").export_fmu(file, force=True)
+    failing = tmp_path / "cc"
+    failing.write_text("#!/bin/sh\necho no header >&2; exit 1")
+    failing.chmod(0o755)
+    with pytest.raises(FailedPreconditionError, match="cc failed: no header"):
+        robot("pendulum").export_fmu(file, force=True)
+    assert file.read_text() == "mine"
