@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dyn_service.api.arrays import found
-from dyn_service.api.spec import QUERIES, Option, Query, Row
+from dyn_service.api.spec import LISTS, QUERIES, Option, Query, Row
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.support.suggestions import did_you_mean
 
@@ -15,9 +15,10 @@ def row_of(name: str) -> Query:
     """Returns the row of that name."""
     row = QUERIES.get(name)
     if row is None:
+        wrong = next((part for part in name.split("+") if part not in QUERIES), name)
+        known = (*QUERIES, *LISTS)
         raise UnimplementedError(
-            f"there is no query '{name}'; the queries are {', '.join(QUERIES)}{did_you_mean(name, QUERIES)}",
-            path="query",
+            f"there is no query '{wrong}'; the queries are {', '.join(known)}{did_you_mean(wrong, known)}", path="query"
         )
     return row
 

@@ -1058,9 +1058,7 @@ class RobotQueries(RobotProperties, ABC):
 
     @query(equation="each body in its joint's frame", kernel="structure.neutral", control=False)
     def neutral(self, *, out: Out = None) -> PositionResult:
-        """The position at which every body frame coincides with its joint frame: zeros, and quaternions (0, 0, 0,
-        1).
-        """
+        """Zeros, and quaternions (0, 0, 0, 1): every body frame coincides with its joint frame."""
 
     @query(equation="uniform over the range of each joint", kernel="structure.random_configuration", control=False)
     def random_configuration(self, *, seed: int = 0, out: Out = None) -> PositionResult:

@@ -17,7 +17,7 @@ import numpy as np
 
 from dyn_service import __version__
 from dyn_service.api.inputs import row_of
-from dyn_service.api.queries import Query
+from dyn_service.api.queries import COMPUTATIONS, Query
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.certify import drawn_states
 from dyn_service.kernels.export import TARGETS, Function, Target, jacobian_of, object_code, target_of
@@ -55,7 +55,8 @@ def export(
             raise InvalidArgumentError(
                 f"{path} already exists: set force=True (--force) to overwrite it", path="folder"
             )
-    rows = [chosen(each) for each in dict.fromkeys([queries] if isinstance(queries, str) else queries)]
+    named = [chosen(each) for each in ([queries] if isinstance(queries, str) else queries)]
+    rows = {(row.name, method): (row, method) for row, method in named}.values()  # each once
     if not rows:
         raise InvalidArgumentError("name at least one query to export", path="queries")
     try:
@@ -103,6 +104,8 @@ def prefix_of(robot: Robot, target: str, name: str | None) -> str:
 def chosen(query: str) -> tuple[Query, str]:
     """Returns the row and the method of `QUERY` or `QUERY:METHOD`."""
     name, colon, method = query.partition(":")
+    if name in COMPUTATIONS:
+        raise UnimplementedError(f"{name} is a computation, which is not exported", path="queries")
     row = row_of(name)
     if row.parts:
         raise UnimplementedError(f"lists are not exported, found {query}: name the queries separately", path="queries")

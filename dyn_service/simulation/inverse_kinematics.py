@@ -40,8 +40,8 @@ _STALLED = 1e-3
 _MAX_STALLED = 5
 """Iterations without progress after which an attempt ends."""
 
-_SINGULAR = 1e-4
-"""Relative singular value below which a direction counts as one in which the chain cannot move."""
+_STATIONARY = 1e-2
+"""Length of J^T W e, as a share of |W J| |W e|, below which no small motion decreases the error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +84,8 @@ class InverseKinematics:
             "out_of_reach": a position is farther from the origin of the first moving link than the sum of link lengths
             and prismatic travel;
             "limit": with position limits ignored, a solution was found from q;
-            "singular": J^T W^2 e is nearly 0 at q, so no small motion decreases the error; the target may be
-            unreachable;
+            "singular": no small motion within the limits decreases the error, as J^T W^2 e of the joints that can move
+            is nearly 0; the target may be unreachable;
             "not_converged": none of these; more iterations or attempts may help.
         attempts: (...,) number of starting positions tried.
     """
@@ -114,8 +114,8 @@ def inverse_kinematics(
     Args:
         robot: In this process or remote.
         targets: One, or several that hold at once; their leading axes broadcast.
-        seed: (..., nq) where to begin; leading axes broadcast with those of targets. None: the middle of the limits,
-            neutral where one is infinite.
+        seed: (..., nq) where to begin, moved into the limits; leading axes broadcast with those of targets. None: the
+            middle of the limits, neutral where one is infinite.
         position_tolerance: m, largest distance of a point from its position.
         rotation_tolerance: rad, largest angle.
         iterations: Largest number for each attempt.
@@ -167,11 +167,11 @@ def inverse_kinematics(
         reason[left] = _reasons(robot, solver, best, left)
     return InverseKinematics(
         best.q.reshape(*lead, at.nq),
-        best.reached.reshape(lead),
+        best.reached.reshape(lead)[()],
         best.errors[..., 0].reshape(*lead, len(goals)),
         best.errors[..., 1].reshape(*lead, len(goals)),
-        reason.reshape(lead),
-        tried.reshape(lead),
+        reason.reshape(lead)[()],
+        tried.reshape(lead)[()],
     )
 
 
@@ -332,21 +332,26 @@ class _Solver:
         H, g = np.swapaxes(J, -1, -2) @ J, (e[:, None] @ J)[:, 0]
         diagonal = np.arange(H.shape[-1])
         H[:, diagonal, diagonal] += (0.5 * cost + 1e-12 * np.trace(H, axis1=-2, axis2=-1) + 1e-300)[:, None]
-        step = np.linalg.solve(H, g[..., None])[..., 0]
-        in_q, in_v = self.scalar_entries.T
+        step: Array = np.linalg.solve(H, g[..., None])[..., 0]
+        held = np.zeros(step.shape, bool)
         for _ in range(2):
-            low, high = q[:, in_q] <= self.lower[in_q], q[:, in_q] >= self.upper[in_q]
-            leaves = (low & (step[:, in_v] < 0.0)) | (high & (step[:, in_v] > 0.0))
+            leaves = self.leaves(q, step)
             some = leaves.any(axis=1)
             if not some.any():
                 break
-            held = np.zeros((int(some.sum()), H.shape[-1]), bool)
-            held[:, in_v] = leaves[some]
-            fixed = np.where(held[:, :, None] | held[:, None, :], 0.0, H[some])
-            fixed[:, diagonal, diagonal] += held
-            step[some] = np.linalg.solve(fixed, np.where(held, 0.0, g[some])[..., None])[..., 0]
+            held[:, self.scalar_entries[:, 1]] |= leaves
+            still = held[some]
+            fixed = np.where(still[:, :, None] | still[:, None, :], 0.0, H[some])
+            fixed[:, diagonal, diagonal] += still
+            step[some] = np.linalg.solve(fixed, np.where(still, 0.0, g[some])[..., None])[..., 0]
         largest = np.abs(step).max(axis=1, initial=0.0)
         return np.asarray(step * np.minimum(1.0, MAX_STEP / np.maximum(largest, 1e-300))[:, None])
+
+    def leaves(self, q: Array, step: Array) -> NDArray[np.bool_]:
+        """Returns which of `scalar_entries` are at a limit that a step (n, nv) would leave, (n, k)."""
+        in_q, in_v = self.scalar_entries.T
+        low, high = q[:, in_q] <= self.lower[in_q], q[:, in_q] >= self.upper[in_q]
+        return np.asarray((low & (step[:, in_v] < 0.0)) | (high & (step[:, in_v] > 0.0)))
 
     def _within(self, q: Array) -> Array:
         in_q = self.scalar_entries[:, 0]
@@ -415,11 +420,10 @@ def _reasons(robot: RobotQueries, solver: _Solver, best: _Found, rows: Rows) -> 
     """Returns why the problems of these rows were not solved; see `InverseKinematics.reason`."""
     q = best.q[rows]
     e, J, _ = solver.errors(q, rows)
-    # The part of the error that a motion could remove: its projection on the directions in which the chain can move.
-    U, size, _ = np.linalg.svd(J, full_matrices=False)
-    moves = size > _SINGULAR * size.max(axis=1, initial=1e-300, keepdims=True)
-    removable = np.linalg.norm(np.where(moves, (e[:, None] @ U)[:, 0], 0.0), axis=1)
-    stuck = removable <= _SINGULAR**0.5 * np.linalg.norm(e, axis=1)
+    descent: Array = (e[:, None] @ J)[:, 0]
+    descent[:, solver.scalar_entries[:, 1]] *= ~solver.leaves(q, descent)
+    largest = np.linalg.norm(J, axis=(1, 2)) * np.linalg.norm(e, axis=1)
+    stuck = np.linalg.norm(descent, axis=1) <= _STATIONARY * largest
     unlimited = np.full(robot.configuration.nq, np.inf)
     free = replace(solver, lower=-unlimited, upper=unlimited).solve(q.copy(), rows)
     far = np.zeros(len(rows), bool)

@@ -299,7 +299,7 @@ def test_overlay_is_exported_as_its_numbers(tmp_path: Path) -> None:
 
 ERRORS: dict[str, tuple[dict[str, object], type[DynError], str]] = {
     "query": ({"queries": ["inverse_dynamic"]}, UnimplementedError, "did you mean 'inverse_dynamics'"),
-    "computation": ({"queries": ["simulate"]}, UnimplementedError, "there is no query 'simulate'"),
+    "computation": ({"queries": ["simulate"]}, UnimplementedError, "simulate is a computation"),
     "list": ({"queries": ["energy+mass_matrix"]}, UnimplementedError, "name the queries separately"),
     "none": ({"queries": []}, InvalidArgumentError, "at least one query"),
     "method": (

@@ -141,6 +141,11 @@ def test_each_reason_is_what_was_checked() -> None:
     target = Target(link=end, position=place, point=(0.0, 0.0, -0.5))
     assert inverse_kinematics(free, target).reached
     assert reason(inverse_kinematics(tight, target)) == "limit"
+    # a link that keeps its distance from the shoulder, and a target that is nearer
+    near = inverse_kinematics(robot, Target(link="panda_link4", position=(0.0, 0.0, 0.2)), attempts=3)
+    assert reason(near) == "singular"
+    folded = inverse_kinematics(limited(-1.0, 1.0), Target(link=end, position=(0.0, 0.0, 0.5)), attempts=3)
+    assert reason(folded) in ("singular", "limit", "out_of_reach")
     hurried = inverse_kinematics(free, target, iterations=1, attempts=1, seed=[-0.5, 0.1])
     assert reason(hurried) in ("not_converged", "limit")
 

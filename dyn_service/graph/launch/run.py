@@ -295,10 +295,9 @@ def busy(store: TelemetryStore, outcome: Outcome) -> str | None:
     if not plants or not outcome.broken or waiting < BUSY:
         return None
     late_ms = 1e-3 * max(float(plant.stats.get("late_max_us") or 0.0) for plant in plants)
-    again = ", rearm: true lets a controller go on after a stop" if any(p.total("stops") for p in plants) else ""
     return (
         f"the machine was busy: the plant was {late_ms:.0f} ms late; {waiting:.1f} other processes per core were "
-        f"waiting. clock:=lockstep makes a run independent of that{again}"
+        "waiting. A plant with the parameter clock: lockstep is independent of that"
     )
 
 

@@ -204,8 +204,8 @@ def test_a_busy_machine_is_reported_with_advice(tmp_path: Path) -> None:
     late = {"late_p99_9_us": 2e4, "late_max_us": 67e3, "stops": 2}
     found, page, _ = judged(tmp_path, run(plant=late), waiting=[3.0, 3.2])
     said = (
-        "the machine was busy: the plant was 67 ms late; 3.1 other processes per core were waiting. clock:=lockstep "
-        "makes a run independent of that, rearm: true lets a controller go on after a stop"
+        "the machine was busy: the plant was 67 ms late; 3.1 other processes per core were waiting. A plant "
+        "with the parameter clock: lockstep is independent of that"
     )
     assert found["busy"] == said
     assert said in page
