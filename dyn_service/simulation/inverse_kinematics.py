@@ -332,7 +332,7 @@ class _Solver:
         H, g = np.swapaxes(J, -1, -2) @ J, (e[:, None] @ J)[:, 0]
         diagonal = np.arange(H.shape[-1])
         H[:, diagonal, diagonal] += (0.5 * cost + 1e-12 * np.trace(H, axis1=-2, axis2=-1) + 1e-300)[:, None]
-        step: Array = np.linalg.solve(H, g[..., None])[..., 0]
+        step = np.asarray(np.linalg.solve(H, g[..., None])[..., 0], np.float64)
         held = np.zeros(step.shape, bool)
         for _ in range(2):
             leaves = self.leaves(q, step)
@@ -420,7 +420,7 @@ def _reasons(robot: RobotQueries, solver: _Solver, best: _Found, rows: Rows) -> 
     """Returns why the problems of these rows were not solved; see `InverseKinematics.reason`."""
     q = best.q[rows]
     e, J, _ = solver.errors(q, rows)
-    descent: Array = (e[:, None] @ J)[:, 0]
+    descent = np.asarray((e[:, None] @ J)[:, 0], np.float64)
     descent[:, solver.scalar_entries[:, 1]] *= ~solver.leaves(q, descent)
     largest = np.linalg.norm(J, axis=(1, 2)) * np.linalg.norm(e, axis=1)
     stuck = np.linalg.norm(descent, axis=1) <= _STATIONARY * largest
