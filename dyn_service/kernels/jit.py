@@ -58,6 +58,14 @@ def _machine(*, optimised: bool = True) -> Any:
     )
 
 
+_READ_ADDRESSES = """
+!llvm.module.flags = !{!1000000}
+!1000000 = !{i32 7, !"RtLibUseGOT", i32 1}
+"""
+"""Makes calls that LLVM adds, such as `fma` on processors without it, read the function's address from memory. Our own
+calls of the C library do so by the attribute `nonlazybind`."""
+
+
 def compile_ir(text: str, *, level: int = 1) -> bytes:
     """Returns the object code of a module.
 
@@ -74,7 +82,7 @@ def compile_ir(text: str, *, level: int = 1) -> bytes:
 def _compiled(text: str, level: int) -> bytes:
     machine = _machine(optimised=level > 0)
     # A context keeps every constant of its modules, so each module gets its own, freed with it.
-    with llvm.create_context() as context, llvm.parse_assembly(text, context) as module:
+    with llvm.create_context() as context, llvm.parse_assembly(text + _READ_ADDRESSES, context) as module:
         module.triple = host().triple
         module.data_layout = str(machine.target_data)
         module.verify()
@@ -112,9 +120,8 @@ class LoadedCode:
     def __init__(self, code: bytes) -> None:
         self.size = len(code)
         # One block for code and constants: code reaches them within 2 GiB, also next to libraries that reserve more.
-        # It has no place for addresses of functions of the C library: llvmlite aborts where code needs one.
-        alone = b"atan2" not in code
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(), use_lmm=alone)
+        # Its size counts addresses of other functions only if calls read them from memory: see `_READ_ADDRESSES`.
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(), use_lmm=True)
         weakref.finalize(self, _drop, self._engine).atexit = False  # freed with the process
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()

@@ -43,6 +43,13 @@ def internal(module: ir.Module, name: str, returns: Any, *takes: Any, inline: bo
     return function
 
 
+def library_function(module: ir.Module, name: str, kind: ir.FunctionType) -> ir.Function:
+    """Declares a function of the C library; calls read its address from memory, see `jit.LoadedCode`."""
+    function = ir.Function(module, kind, name)
+    function.attributes.add("nonlazybind")
+    return function
+
+
 def splat(b: ir.IRBuilder, number: Any, vector: ir.VectorType) -> Any:
     """Returns the vector whose lanes are all `number`."""
     index, undefined = ir.IntType(32), ir.Constant(vector, ir.Undefined)

@@ -35,6 +35,7 @@ from dyn_service.kernels.llvm_ir import (
     at,
     integer,
     internal,
+    library_function,
     loop_over,
     splat,
     vector_address,
@@ -168,7 +169,7 @@ def _emit(lanes: int) -> str:
     on_heap = b.icmp_signed("!=", word(b, plan, _ON_HEAP), integer(0))
     with b.if_else(on_heap) as (heap, stack):
         with heap:
-            found = b.call(_library_function(module, "malloc", POINTER, [I64]), [needed])
+            found = b.call(library_function(module, "malloc", ir.FunctionType(POINTER, [I64])), [needed])
             b.store(found, memory)
             with b.if_then(b.icmp_unsigned("==", found, ir.Constant(POINTER, None)), likely=False):
                 _emit_failure(module, b, word(b, plan, _FAILURES, POINTER))
@@ -229,7 +230,7 @@ def _emit(lanes: int) -> str:
         with loop_over(b, operands, start=inputs) as k:
             move(k, write)
     with b.if_then(on_heap):
-        b.call(_library_function(module, "free", ir.VoidType(), [POINTER]), [value(memory, POINTER)])
+        b.call(library_function(module, "free", ir.FunctionType(ir.VoidType(), [POINTER])), [value(memory, POINTER)])
     b.ret_void()
     return str(module)
 
@@ -400,7 +401,3 @@ def _emit_failure(module: ir.Module, b: ir.IRBuilder, count: Any) -> None:
     number = b.sitofp(failures, DOUBLE)
     zero = b.fsub(number, number)
     b.store(b.fdiv(zero, zero), nan)
-
-
-def _library_function(module: ir.Module, name: str, returns: Any, takes: list[Any]) -> ir.Function:
-    return ir.Function(module, ir.FunctionType(returns, takes), name)

@@ -31,6 +31,7 @@ from dyn_service.kernels.llvm_ir import (
     copied,
     integer,
     internal,
+    library_function,
     line,
     loop_over,
     splat,
@@ -612,7 +613,7 @@ def _is_zero(b: ir.IRBuilder, x: Any) -> Any:
 def _lane_by_lane(b: ir.IRBuilder, name: str, *vectors: Any) -> Any:
     """Calls a function of the C library, which few kernels need, for one lane at a time."""
     kind = ir.FunctionType(DOUBLE, [DOUBLE] * len(vectors))
-    function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
+    function = b.module.globals.get(name) or library_function(b.module, name, kind)
     found = ir.Constant(vectors[0].type, ir.Undefined)
     for lane in range(vectors[0].type.count):
         place = ir.Constant(ir.IntType(32), lane)

@@ -270,6 +270,33 @@ def test_code_and_its_constants_stay_together_beside_libraries_that_reserve_giga
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
+_WITHOUT_FUSED = """
+import ctypes
+from dyn_service.kernels import jit
+
+here = jit.host()
+jit.host = lambda: jit.Host(here.triple, "x86-64-v2", "", 2)
+text = '''
+declare double @llvm.fma.f64(double, double, double)
+define double @f(double %x, double %y) {
+  %b = call double @llvm.fma.f64(double %x, double %y, double %y)
+  ret double %b
+}
+'''
+code = jit.LoadedCode(jit.compile_ir(text))
+kind = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double, ctypes.c_double)
+print(kind(code.address("f"))(3.0, 2.0))
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names an x86-64 processor")
+def test_code_that_calls_the_c_library_is_loaded() -> None:
+    """Such as that of processors without fused products: LLVM ended the process where it had no place for addresses."""
+    command = [sys.executable, "-c", _WITHOUT_FUSED]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "8.0\n"), done.stderr
+
+
 def test_compiling_leaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """An LLVM context keeps all its constants, and llvmlite every pass manager: 60 kB per kernel and more.
 
