@@ -216,6 +216,45 @@ def test_requests_that_wait_less_than_a_worker_needs_to_begin_get_their_kernel(
         assert peer.ask(request("mass_matrix", id=2, inputs={"q": array(np.zeros(1))}))["id"] == 2  # one reply each
 
 
+def test_a_request_refused_for_its_deadline_and_by_its_worker_is_answered_once(
+    bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its robot was unloaded, and its deadline passed, before the worker read it."""
+    monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
+    monkeypatch.setattr("dyn_service.service.server.workers.pool._STOPPED_CHECKS", math.inf)
+    with serving(workers=1) as server:
+        pool, peer = pool_of(server), bare(server.endpoints[0])
+        eventually(lambda: len(workers_of(server)) == 1)
+        (worker,), (process,) = pool._workers, workers_of(server)
+        eventually(lambda: worker.is_idle)
+        os.kill(process, signal.SIGSTOP)
+        unloaded = server.service.registry.served["pendulum"]
+        sent = worker.send_task
+
+        def send(task: Any, served: dict[str, Any]) -> None:
+            server.service.registry.remove("pendulum")
+            sent(task, {})
+
+        monkeypatch.setattr(worker, "send_task", send)
+        peer.send(request("mass_matrix", inputs={"q": array(np.zeros(1))}, deadline_ms=6e4))
+        eventually(lambda: worker.task is not None)
+        with monkeypatch.context() as patch:  # a minute later
+            patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 61 * 10**9)
+            assert peer.receive()["error"]["code"] == "DEADLINE_EXCEEDED"
+        os.kill(process, signal.SIGCONT)
+        eventually(lambda: worker not in pool._workers)
+        server.service.registry.add(unloaded.robot)
+        assert peer.ask(request("mass_matrix", id=2, inputs={"q": array(np.zeros(1))}))["id"] == 2
+        assert server.service.metrics.traffic.workers_lost == server.service.metrics.traffic.defects == 0
+
+
+def test_a_query_with_a_long_name_costs_no_worker(bare: Any) -> None:
+    with serving(workers=1) as server:
+        error = bare(server.endpoints[0]).ask(request("x" * 300_000))["error"]
+        assert error["code"] == "UNIMPLEMENTED"
+        assert server.service.metrics.traffic.workers_lost == 0
+
+
 def test_a_kernel_that_took_too_long_is_not_compiled_again(
     bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

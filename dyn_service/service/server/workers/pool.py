@@ -715,8 +715,8 @@ class Pool(Executor):
                 self._answered(worker, message, body)
                 return
             case pipes.Returned():
-                if (task := worker.task) is not None:
-                    worker.task = None
+                task, worker.task = worker.task, None
+                if task is not None and not task.answered:
                     self._done.append((task, self._service.handle(body, task.received_ns, task.caller)))
                 self._assign()
                 return
@@ -745,7 +745,7 @@ class Pool(Executor):
             due = due_ns(task.head, task.received_ns, worker.excused_ns)
             self._loading.add(task, math.inf if due is None else due)
             self._loader.load(Load(task, answer, reply, robot, changes))
-        else:
+        elif not task.answered:
             self._record(task, changes, answer)
             self._done.append((task, reply))
             if answer.kernel is not None and answer.code is None:

@@ -28,13 +28,12 @@ from msgspec.structs import replace
 from dyn_service.api.preparation import load_modules
 from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import DynError
 from dyn_service.kernels.compile_events import listening
 from dyn_service.service.protocol.messages import decode_reply_head, encode, peek
 from dyn_service.service.server.administration import audit
 from dyn_service.service.server.answering.jobs import Job
 from dyn_service.service.server.answering.registry import Served
-from dyn_service.service.server.answering.service import Service
+from dyn_service.service.server.answering.service import Service, is_query
 from dyn_service.service.server.process import blocked, resident_bytes
 from dyn_service.service.server.workers import pipes
 from dyn_service.service.server.workers.pipes import Pipe, ToWorker
@@ -182,13 +181,14 @@ class ProcessWorker:
         self._added.clear()
         service.clock.forget()  # earlier compilations are in `excused_ns`
         job = service.accept(body, work.received_ns, work.excused_ns, work.caller)
+        if work.needs_kernel:
+            if isinstance(job, Job) and job.plan is not None:
+                with suppress(Exception):  # `service.answer` reports the same error
+                    job.plan.make_kernel(job.inputs, job.options)  # also if the request is late: the next one needs it
+            self._pipe.send(pipes.KernelReady())
         if isinstance(job, Job) and job.plan is None and not job.slow:
             self._pipe.send(pipes.Returned(), encode(replace(job.request, inputs=UNSET, options=UNSET)))
             return
-        if work.needs_kernel and isinstance(job, Job) and job.plan is not None:
-            with suppress(DynError):  # `service.answer` reports the same error
-                job.plan.make_kernel(job.inputs, job.options)  # also for a request that is late: the next one needs it
-            self._pipe.send(pipes.KernelReady())
         reply = job if isinstance(job, bytes) else service.answer(job)
         for served in self._added:  # including known ones, whose expiry time may have changed
             robot = served.robot
@@ -196,7 +196,9 @@ class ProcessWorker:
         head = decode_reply_head(reply)
         code = None if head.ok else (head.error or {}).get("code")
         last = resident_bytes() > self._most_resident
-        self._pipe.send(pipes.Answered(peek(body).query, code, _kernel(job), last), reply)
+        query = peek(body).query
+        # A name of any length would not fit in a message.
+        self._pipe.send(pipes.Answered(query if is_query(query) else "", code, _kernel(job), last), reply)
 
 
 def _kernel(job: Job | bytes) -> pipes.Kernel | None:
