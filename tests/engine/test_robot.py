@@ -319,3 +319,21 @@ def test_robot_that_cannot_move() -> None:
 
 def test_repr_counts_mimic_joints_among_the_movable_ones(panda_path: Path) -> None:
     assert repr(Robot.from_urdf(panda_path)) == "<Robot 'panda': 13 links, 9 movable joints, 1 mimic>"
+
+
+def test_a_robot_without_moving_joints_has_all_results_that_have_entries() -> None:
+    """Its Jacobians and joint efforts have none."""
+    body = '<inertial><mass value="2"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    robot = Robot.from_text(
+        f'<robot name="stand"><link name="foot">{body}</link><link name="head">{body}</link><joint name="j" type="fixed">'
+        '<parent link="foot"/><child link="head"/><origin xyz="1 2 3"/></joint></robot>'
+    )
+    none = np.zeros(0)
+    motion = robot.point_motion(np.zeros((4, 0)), none, "head", point=(0.0, 0.0, 1.0))
+    assert motion.position.tolist() == [[1.0, 2.0, 4.0]] * 4
+    assert motion.rotation.tolist() == [np.eye(3).tolist()] * 4
+    assert motion.jacobian.shape == (4, 6, 0)
+    weight = 2.0 * 9.81
+    np.testing.assert_allclose(robot.body_recursion(none, none, none).force[:, 2], [2.0 * weight, weight], rtol=1e-15)
+    assert robot.energy_derivatives(none, none).potential == robot.energy(none, none).potential == 3.0 * weight
+    assert robot.centroidal_derivatives(none, none, none).centre.tolist() == [0.5, 1.0, 1.5]
