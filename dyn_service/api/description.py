@@ -195,6 +195,11 @@ class RobotProperties:
         return np.ones(self.nv)
 
     @property
+    def gravity(self) -> NDArray[np.float64]:
+        """(3,) m/s^2 in world axes, used by calls without a gravity."""
+        return np.array(self._about.gravity)
+
+    @property
     def all_joint_names(self) -> tuple[str, ...]:
         """Every URDF joint, including fixed ones: the rows of `constraint_forces`."""
         return self._about.all_joint_names

@@ -24,7 +24,6 @@ HERE = {
     "from_text",
     "from_urdf",
     "as_described",
-    "gravity",
     "lead",
     "has_kernel",
     "load_kernel",

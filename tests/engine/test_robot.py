@@ -325,8 +325,8 @@ def test_a_robot_without_moving_joints_has_all_results_that_have_entries() -> No
     """Its Jacobians and joint efforts have none."""
     body = '<inertial><mass value="2"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
     robot = Robot.from_text(
-        f'<robot name="stand"><link name="foot">{body}</link><link name="head">{body}</link><joint name="j" type="fixed">'
-        '<parent link="foot"/><child link="head"/><origin xyz="1 2 3"/></joint></robot>'
+        f'<robot name="stand"><link name="foot">{body}</link><link name="head">{body}</link>'
+        '<joint name="j" type="fixed"><parent link="foot"/><child link="head"/><origin xyz="1 2 3"/></joint></robot>'
     )
     none = np.zeros(0)
     motion = robot.point_motion(np.zeros((4, 0)), none, "head", point=(0.0, 0.0, 1.0))
