@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from dyn_service.api.arrays import found
 from dyn_service.api.spec import LISTS, QUERIES, Option, Query, Row
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import LONGEST, did_you_mean
 
 
 def row_of(name: str) -> Query:
-    """Returns the row of that name."""
+    """Returns the row of that name; of a list, errors as `lists.row_of_list`."""
     row = QUERIES.get(name)
     if row is None:
-        wrong = next((part for part in name.split("+") if part not in QUERIES), name)
+        names = name.split("+", len(QUERIES))
+        wrong = next((part for part in names if part not in QUERIES), None)
+        if wrong is None:  # a query is named twice, or a list is named
+            of_list: Query = import_module("dyn_service.api.lists").listed(name)  # late: it imports this module
+            return of_list
+        wrong = wrong if len(wrong) <= LONGEST else f"{wrong[:LONGEST]}..."
         known = (*QUERIES, *LISTS)
         raise UnimplementedError(
             f"there is no query '{wrong}'; the queries are {', '.join(known)}{did_you_mean(wrong, known)}", path="query"

@@ -14,6 +14,7 @@ Each row is traced in its own frames and is equal to the plain call within round
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -23,7 +24,17 @@ from typing import Any
 import numpy as np
 
 from dyn_service.api.inputs import missing_input, row_of, unknown_name
-from dyn_service.api.spec import COMPUTATIONS, LISTS, QUERIES, Bodies, CostExponent, PassivePart, Query, Spec
+from dyn_service.api.spec import (
+    COMPUTATIONS,
+    LISTS,
+    QUERIES,
+    Bodies,
+    CostExponent,
+    Dimensions,
+    PassivePart,
+    Query,
+    Spec,
+)
 from dyn_service.errors import InvalidArgumentError
 
 _PER_BODY = ("nm", "na")
@@ -42,7 +53,10 @@ def row_of_list(queries: str | Sequence[str]) -> Query:
         return row_of(queries)
     names = list(queries) if isinstance(queries, Sequence) else []
     if not names or not all(isinstance(name, str) for name in names):
-        raise InvalidArgumentError(f"queries must be a list of names of queries, found {queries!r}", path="queries")
+        found = (
+            reprlib.repr(queries) if isinstance(queries, Sequence) else f"an object of type {type(queries).__name__}"
+        )
+        raise InvalidArgumentError(f"queries must be a list of names of queries, found {found}", path="queries")
     return listed("+".join(names)) if len(names) > 1 else row_of(names[0])
 
 
@@ -58,7 +72,8 @@ def call_of(queries: str | Sequence[str], given: Mapping[str, Any]) -> tuple[Que
         InvalidArgumentError: An argument is missing or unknown; `path` names it.
     """
     try:
-        row, required, defaults, added = _call(queries if queries.__class__ is str else tuple(queries), tuple(given))
+        key: Any = tuple(queries) if queries.__class__ is list else queries
+        row, required, defaults, added = _call(key, tuple(given))
     except TypeError:  # not hashable
         row, required, defaults, added = _order(row_of_list(queries), tuple(given))
     if added:
@@ -143,7 +158,10 @@ def _check(name: str, before: Sequence[str]) -> None:
     if name in before:
         raise InvalidArgumentError(f"the list of queries contains {name} twice", path="queries")
     if row_of(name).parts:
-        raise InvalidArgumentError(f"{name} is a list of queries itself, which no list may contain", path="queries")
+        raise InvalidArgumentError(
+            f"{name} is a list of queries itself: name its queries instead, {', '.join(LISTS.get(name, ()))}",
+            path="queries",
+        )
     if row_of(name).constant:
         raise InvalidArgumentError(
             f"{name} has no inputs, so its result is the same at every state: call it by itself", path="queries"
@@ -182,20 +200,29 @@ def _bodies(parts: Sequence[Query]) -> Bodies:
     return "links"
 
 
-def with_own_axes(row: Query, result: Mapping[str, Any], leads: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def with_own_axes(
+    row: Query, result: Mapping[str, Any], leads: Mapping[str, tuple[int, ...]], sizes: Dimensions
+) -> dict[str, Any] | None:
     """Returns the result of a list without the leading axes of inputs that a query does not have.
+
+    None: an output has other axes than those of the inputs and its own, or the batch is empty, so that there is no
+    state to take results from.
 
     Args:
         row: The row of the list.
         result: Of its kernel: all outputs have the leading axes of all inputs.
         leads: The leading axes of each input.
+        sizes: The sizes of the outputs.
     """
     whole = np.broadcast_shapes(*leads.values())
     outputs = row.outputs_of(result)
+    if 0 in whole or any(outputs[name].shape != (*whole, *spec.dims(sizes)) for name, spec in row.outputs.items()):
+        return None
     for part in row.parts:
         own = np.broadcast_shapes(*(leads[name] for name in part.inputs if name in leads))
         if own != whole:
             index = (*(0,) * (len(whole) - len(own)), *map(slice, own), ...)
-            outputs |= {key: outputs[key][index] for key in (f"{part.name}.{name}" for name in part.outputs)}
+            # Copies: a view would keep the whole batch in memory.
+            outputs |= {key: outputs[key][index].copy() for key in (f"{part.name}.{name}" for name in part.outputs)}
     answer: dict[str, Any] = row.result(outputs)
     return answer

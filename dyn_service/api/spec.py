@@ -455,8 +455,15 @@ class Computation(Row):
 class _Table(dict[str, Query]):
     """Rows by name. The names of lists of rows are found too, but not iterated: see `api.lists`."""
 
+    _longest = 0
+    """Length of the name of the list of all rows."""
+
+    def __setitem__(self, name: str, row: Query) -> None:
+        super().__setitem__(name, row)
+        self._longest += len(name) + 1
+
     def __missing__(self, name: str) -> Query:
-        if name not in self:
+        if not self._names(name):
             raise KeyError(name)
         row: Query = import_module("dyn_service.api.lists").listed(name)  # late, because it imports the table
         return row
@@ -464,7 +471,17 @@ class _Table(dict[str, Query]):
     def __contains__(self, name: object) -> bool:
         if super().__contains__(name) or not isinstance(name, str):
             return isinstance(name, str)
-        return name in LISTS or ("+" in name and all(map(super().__contains__, name.split("+"))))
+        names = self._names(name)
+        return 0 < len(names) == len(set(names))
+
+    def _names(self, name: str) -> tuple[str, ...]:
+        """Returns the rows of a list by its name, also if one is named twice; () if there is no such list."""
+        if name in LISTS:
+            return LISTS[name]
+        if "+" not in name or len(name) > self._longest:  # names are untrusted, and splitting them takes time
+            return ()
+        names = tuple(name.split("+"))
+        return names if all(map(super().__contains__, names)) else ()
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name] if name in self else default  # noqa: SIM401  # `dict.get` does not call `__missing__`

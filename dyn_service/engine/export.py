@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +34,24 @@ STATES = 4
 """States of the self-test."""
 
 TOLERANCE = 1e-9
-"""Largest difference in the self-test, as a share of an output's largest entry, where the bits differ."""
+"""Largest difference in the self-test where the bits differ, as a share of the largest entry of all outputs of the
+function at that state: an output that is 0 has rounding errors of the others' size.
+"""
+
+_RESERVED = """
+    alloca assert complex ctype endian errno fcntl features fenv float inttypes iso646 limits locale malloc math memory
+    poll pthread sched setjmp signal stdalign stdarg stdatomic stdbit stdbool stdckdint stddef stdint stdio stdlib
+    stdnoreturn string strings tgmath threads time uchar unistd wchar wctype
+
+    alignas alignof auto bool break case char const constexpr continue default do double else enum extern false for goto
+    if inline int long nullptr register restrict return short signed sizeof static static_assert struct switch
+    thread_local true typedef typeof typeof_unqual union unsigned void volatile while
+
+    all all_build clean depend edit_cache help install m package package_source rebuild_cache run_tests test zero_check
+"""
+"""Names that break the C or CMake build: headers of C and POSIX, which those in the folder would hide; keywords of C;
+targets of CMake, and the library m. In lower case, since some file systems do not distinguish cases.
+"""
 
 _WIDTH = 116
 
@@ -47,22 +67,28 @@ def export(
 ) -> list[Path]:
     """Writes queries as C functions; see `Robot.export`."""
     prefix = prefix_of(robot, target, name)
+    if prefix.lower() in _RESERVED.split():
+        if name is not None:
+            raise InvalidArgumentError(f"name must not be {name!r}: C or CMake use this name themselves", path="name")
+        prefix = f"robot_{prefix}"
     place, machine = Path(folder), target_of(target)
     names = [f"{prefix}.o", f"{prefix}.h", f"{prefix}_selftest.c", "CMakeLists.txt"]
     library = place / f"lib{prefix}{machine.ending}"
-    for path in () if force else (*(place / each for each in names), library):
-        if path.exists():
+    for path in (*(place / each for each in names), library):
+        if not force and os.path.lexists(path):
             raise InvalidArgumentError(
                 f"{path} already exists: set force=True (--force) to overwrite it", path="folder"
             )
-    named = [chosen(each) for each in ([queries] if isinstance(queries, str) else queries)]
+        if os.path.isdir(path) and not os.path.islink(path):
+            raise InvalidArgumentError(f"{path} is a folder, which no file can replace", path="folder")
+    asked = [queries] if isinstance(queries, str) else list(queries) if isinstance(queries, Iterable) else [queries]
+    wrong = [each for each in asked if not isinstance(each, str)]
+    if wrong:
+        raise InvalidArgumentError(f"queries must be names of queries, found {reprlib.repr(wrong[0])}", path="queries")
+    named = [chosen(each) for each in asked]
     rows = {(row.name, method): (row, method) for row, method in named}.values()  # each once
     if not rows:
         raise InvalidArgumentError("name at least one query to export", path="queries")
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidArgumentError(f"{place} cannot be created: {error.strerror}", path="folder") from None
     functions = {function_of(robot, row, method, prefix): row for row, method in rows}
     code, external = object_code([*functions], machine)
     contents = [
@@ -71,14 +97,31 @@ def export(
         _self_test(robot, functions, prefix, machine).encode(),
         _CMAKE.replace("@name@", prefix).encode(),
     ]
+    missing = [each for each in (place, *place.parents) if not os.path.lexists(each)]
+    written: list[Path] = []
+    what = "created"
     try:
-        for each, content in zip(names, contents, strict=True):
-            (place / each).write_bytes(content)
+        place.mkdir(parents=True, exist_ok=True)
+        what = "written"
+        # All files are written to another folder and then moved, so that there is never a part of them.
+        with tempfile.TemporaryDirectory(dir=place, prefix=f".{prefix}.") as other:
+            for each, content in zip(names, contents, strict=True):
+                Path(other, each).write_bytes(content)
+            if _linked(machine, Path(other, names[0]), Path(other, library.name), external):
+                names.append(library.name)
+            else:
+                library.unlink(missing_ok=True)
+            for each in names:
+                os.replace(Path(other, each), place / each)
+                written.append(place / each)
     except OSError as error:
-        raise InvalidArgumentError(f"{place} cannot be written: {error.strerror}", path="folder") from None
-    written = [place / each for each in names]
-    library.unlink(missing_ok=True)
-    return [*written, library] if _linked(machine, written[0], library, external) else written
+        for path in written:
+            path.unlink(missing_ok=True)
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+        raise InvalidArgumentError(f"{place} cannot be {what}: {error.strerror}", path="folder") from None
+    return written
 
 
 def prefix_of(robot: Robot, target: str, name: str | None) -> str:
@@ -286,14 +329,15 @@ def _self_test(robot: Robot, functions: dict[Function, Query], prefix: str, mach
                 found = f"{place}_found"
                 parts.append(f"static double {found}[{operand.size}];\n")
                 arguments.append(found)
-                checks.append(f"        compare({found}, {place}[k], {operand.size}, &same, &apart);\n")
+                checks.append(f"        compare({found}, {place}[k], {operand.size}, &same, &size, &largest);\n")
             else:
                 arguments.append(f"{place}[k]")
         parts.append(f"static double {name}_w[{name.upper()}_W];\n")
         call = f"{name}_eval({', '.join([*arguments, f'{name}_w'])});"
         parts.append(
             f"static void test_{name}(long calls)\n{{\n    int same = 1, k;\n    double apart = 0.0;\n"
-            f"    for (k = 0; k < {count}; k++) {{\n        {call}\n{''.join(checks)}    }}\n"
+            f"    for (k = 0; k < {count}; k++) {{\n        double size = 0.0, largest = 0.0;\n"
+            f"        {call}\n{''.join(checks)}        apart = share(largest, size, apart);\n    }}\n"
             f'    report("{name}", {count}, same, apart);\n'
             f"    if (calls > 0) {{\n        clock_t begun = clock();\n        long n;\n"
             f"        for (n = 0, k = 0; n < calls; n++, k = (k + 1) % {count})\n            {call}\n"
@@ -312,7 +356,11 @@ def _array(name: str, rows: Any) -> str:
     return "\n".join([*lines, "};\n"])
 
 
-_TEST_HEAD = """/* Compares the functions with golden numbers. An argument is a number of calls to time. */
+_TEST_HEAD = """/* Compares the functions with golden numbers. An argument is a number of calls to time.
+ *
+ * Where the bits differ, a function is good if no difference is larger than TOLERANCE times the largest entry of all
+ * its outputs at that state.
+ */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -322,24 +370,28 @@ _TEST_HEAD = """/* Compares the functions with golden numbers. An argument is a 
 #include "NAME.h"
 
 #define EXACT EXACTLY /* whether the bits must be the same */
-#define TOLERANCE LARGEST /* else the largest difference, as a share of the largest entry */
+#define TOLERANCE LARGEST /* else the largest difference, as a share of that entry */
 
 static int failures = 0;
 
-static void compare(const double *found, const double *expected, int count, int *same, double *apart)
+/* Adds an output to the largest entry and difference of a state; a difference that is not a number stays. */
+static void compare(const double *found, const double *expected, int count, int *same, double *size, double *largest)
 {
-    double size = 0.0, largest = 0.0;
     int i;
     for (i = 0; i < count; i++) {
         double x = expected[i] < 0.0 ? -expected[i] : expected[i];
         double d = found[i] < expected[i] ? expected[i] - found[i] : found[i] - expected[i];
-        size = x > size ? x : size;
-        largest = d <= largest ? largest : d;
+        *size = x > *size ? x : *size;
+        *largest = d > *largest || d != d ? d : *largest;
     }
     if (memcmp(found, expected, sizeof(double) * (size_t)count) != 0)
         *same = 0;
-    largest = largest == 0.0 ? 0.0 : largest / size;
-    *apart = largest <= *apart ? *apart : largest;
+}
+
+static double share(double largest, double size, double apart)
+{
+    double here = largest == 0.0 ? 0.0 : largest / size;
+    return here > apart || here != here ? here : apart;
 }
 
 static void report(const char *name, int states, int same, double apart)

@@ -108,7 +108,25 @@ class OverlaidRobot(Robot):
         return replace(description, gravity=(x, y, z))
 
     def export(self, queries: Iterable[str], folder: str | os.PathLike[str], **options: Any) -> list[Path]:
-        """Writes queries as C functions; see `Robot.export`, and `as_described` for further errors."""
+        """Writes queries as C functions; see `Robot.export`.
+
+        Raises:
+            UnimplementedError: Joints are locked, or the robot's numbers or gravity have leading axes.
+        """
+        reason = (
+            f"joint '{min(locked)}' locked"
+            if (locked := self._tree.locked_joints - self.base.tree.locked_joints)
+            else "many robots"
+            if self._tree.lead
+            else "a gravity for each state"
+            if self._gravity.ndim > 1
+            else None
+        )
+        if reason is not None:
+            raise UnimplementedError(
+                f"robot '{self.name}' with {reason} cannot be exported: a function has the numbers of one robot, whose "
+                "joints move"
+            )
         return Robot(replace(self.as_described, name=self.name)).export(queries, folder, **options)
 
     def export_fmu(self, file: str | os.PathLike[str], **options: Any) -> Path:

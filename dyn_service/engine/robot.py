@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from dyn_service.api import preparation
 from dyn_service.api.arguments import mapped
 from dyn_service.api.arrays import broadcast, found, with_leading_axes
-from dyn_service.api.cost import leads_of
+from dyn_service.api.cost import leads_of, overlay_lead
 from dyn_service.api.description import RobotDescription, Sizes
 from dyn_service.api.inputs import check_names, checked_option, checked_options, missing_input
 from dyn_service.api.lists import call_of, row_of_list, with_own_axes
@@ -549,6 +549,12 @@ class Robot(RobotQueries):
             ResourceExhaustedError: See `RobotQueries.evaluate`.
         """
         if inputs is not None:
+            if not isinstance(inputs, Mapping):
+                raise InvalidArgumentError(
+                    "inputs are given by name, as in evaluate(names, q=q, v=v), or in one mapping; found "
+                    f"an object of type {type(inputs).__name__} without a name",
+                    path="inputs",
+                )
             row = row_of_list(queries)
             check_names(row, inputs)
             return self._evaluate(row, inputs, options or {})
@@ -569,14 +575,15 @@ class Robot(RobotQueries):
         }
         leads = leads_of(row, inputs)
         gravity, overlay = row.first("gravity"), row.overlay
+        said = given.get(overlay or "")
         if overlay is not None:
-            leads[overlay] = np.broadcast_shapes(self._tree.lead, leads.get(overlay, ()))
+            # Without the axes of the overlay's gravity, which only queries with this input have.
+            numbers = None if said is None else replace(said, gravity=None)
+            leads[overlay] = np.broadcast_shapes(self._tree.lead, overlay_lead(numbers))
         if gravity is not None and gravity not in leads:
-            said = given.get(overlay or "")
             leads[gravity] = np.shape(self._gravity if said is None or said.gravity is None else said.gravity)[:-1]
-        if 0 in np.broadcast_shapes(*leads.values()):  # an empty batch has no state to take the others' results from
-            return self._separately(row, given)
-        return with_own_axes(row, result, leads)
+        trimmed = with_own_axes(row, result, leads, self._sizes(links=row.links))
+        return self._separately(row, given) if trimmed is None else trimmed
 
     def _separately(self, row: Query, given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the result of a list by the calls of its queries."""

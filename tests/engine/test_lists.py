@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 from dyn_service import Contact, DynError, InvalidArgumentError, NotFoundError, Overlay, Payload, Robot
+from dyn_service.api import lists
+from dyn_service.api.inputs import row_of
 from dyn_service.api.queries import QUERIES
 from dyn_service.errors import ResourceExhaustedError, UnimplementedError
 from dyn_service.kernels import budget, frames, library
@@ -86,6 +89,64 @@ def test_every_kind_of_argument(cart: Robot, names: list[str] | str) -> None:
         compare(cart.overlaid(overlay), names, batch)
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["mass_matrix", "link_poses"],
+        ["mass_matrix", "integrate"],
+        ["bias_forces", "mass_matrix"],
+        ["jacobians", "energy"],
+    ],
+    ids=str,
+)
+def test_only_queries_with_gravity_have_the_axes_of_the_gravity_of_an_overlay(cart: Robot, names: list[str]) -> None:
+    given = {n: x for n, x in inputs(cart, names).items() if n not in ("wrenches", "gravity", "overlay")}
+    gravity = np.arange(6.0).reshape(2, 1, 3)
+    payload = Payload(cart.link_names[-1], mass=np.array([1.0, 2.0, 3.0]))
+    for overlay in (Overlay(gravity=gravity), Overlay(gravity=gravity, payloads=payload)):
+        compare(cart, names, {**given, "overlay": overlay})
+        compare(cart.overlaid(overlay), names, given)
+
+
+def test_results_with_fewer_axes_do_not_keep_the_batch(cart: Robot) -> None:
+    given = inputs(cart, ["mass_matrix", "bias_forces"])
+    found = cart.evaluate(["mass_matrix", "bias_forces"], **{**given, "v": np.ones((1000, cart.nv))})["mass_matrix"]
+    assert found.base is None
+    assert found.flags.owndata
+
+
+def test_names_of_lists_are_bounded_and_consistent() -> None:
+    twice = "mass_matrix+mass_matrix"
+    assert twice not in QUERIES
+    assert QUERIES.get(twice) is None
+    with pytest.raises(InvalidArgumentError, match=naming("mass_matrix twice")):
+        row_of(twice)
+    everything = "+".join(QUERIES)
+    assert everything in QUERIES
+
+    class Long(str):
+        def split(self, *_: Any) -> Any:
+            raise AssertionError("it is too long to be split")
+
+    assert Long(everything + "+energy" * 1000) not in QUERIES
+    with pytest.raises(UnimplementedError, match=naming("no query ''")):
+        row_of("+" * 100_000)
+
+
+def test_properties_of_lists_are_those_of_their_queries() -> None:
+    forward, branches = QUERIES["mass_matrix+forward_dynamics"], QUERIES["mass_matrix+branch_inertias"]
+    assert forward.inverts_mass_matrix == {"articulated", "mass_matrix"}
+    assert forward.cost_exponent == {"articulated": 1, "mass_matrix": 3}
+    assert QUERIES["mass_matrix+equation_terms"].cost_exponent == {"": 3}
+    assert branches.rejects_mimic == branches.inverts_mass_matrix == {""}
+    assert not branches.control
+    step, force = QUERIES["step"], QUERIES["force_torque"]
+    for row, name, change in ((step, "dt", {"scalar": False}), (force, "xyz", {"default": (1.0, 0.0, 0.0)})):
+        other = replace(row, inputs={**row.inputs, name: replace(row.inputs[name], **change)})
+        with pytest.raises(InvalidArgumentError, match=naming(f"need different inputs {name}")):
+            lists._inputs([row, other])
+
+
 def test_an_empty_batch_leaves_out_only_its_own_axes(cart: Robot) -> None:
     given = inputs(cart, ["mass_matrix", "bias_forces"], v=np.zeros((0, cart.nv)))
     found = cart.evaluate(["mass_matrix", "bias_forces"], **given)
@@ -135,7 +196,11 @@ BAD = [
     (["mass_matrix", "bias_forces", "mass_matrix"], "mass_matrix twice"),
     (["mass_matrix", "simulate"], "simulate is a computation"),
     (["mass_matrix", "topology"], "topology has no inputs"),
-    (["mass_matrix", "whole_body_terms"], "whole_body_terms is a list"),
+    (["mass_matrix", "whole_body_terms"], "whole_body_terms is a list of queries itself"),
+    ({"mass_matrix", "energy"}, "a list of names of queries, found an object of type set"),
+    ({"mass_matrix": 1, "energy": 2}, "found an object of type dict"),
+    (iter(["mass_matrix", "energy"]), "a list of names of queries"),
+    (["whole_body_terms", "energy"], "name its queries instead, mass_matrix, bias_forces, point_motion"),
     (["branch_inertias", "link_poses"], "call them separately"),
 ]
 
@@ -158,6 +223,8 @@ def test_wrong_arguments(cart: Robot) -> None:
         with pytest.raises(InvalidArgumentError) as error:
             cart.evaluate(["mass_matrix", "bias_forces"], **given)
         assert error.value.path == path
+    with pytest.raises(InvalidArgumentError, match=naming("inputs are given by name")):
+        cart.evaluate(["mass_matrix", "bias_forces"], q, q)  # type: ignore[arg-type]
     with pytest.raises(NotFoundError):
         cart.evaluate("whole_body_terms", q=q, v=q, link="thumb")
     with pytest.raises(InvalidArgumentError, match=naming("passive must be true or false")):
@@ -189,6 +256,7 @@ def test_robots_in_loops_use_the_kernels_of_the_queries(monkeypatch: pytest.Monk
         assert found["passive_forces"].stored.shape == (4,)
         assert set(each.certificates) == {"gravity_forces", "passive_forces", "gravity_forces+passive_forces"}
         monkeypatch.setattr(library, "release_freed_memory", None)  # the second robot compiles nothing
+        monkeypatch.setattr(library.KernelLibrary, "_make", None)  # and finds in the store that the list has no kernel
 
 
 def test_constants_of_a_whole_body_problem() -> None:

@@ -293,11 +293,16 @@ def test_overlay_is_exported_as_its_numbers(tmp_path: Path) -> None:
     )
     assert own != other
     locked = scara.overlaid(Overlay(locked=[scara.joint_names[0]]))
-    with pytest.raises(UnimplementedError, match="locked cannot be written"):
+    with pytest.raises(UnimplementedError, match="locked cannot be exported"):
         locked.export(["gravity_forces"], tmp_path / "locked")
+    with pytest.raises(UnimplementedError, match="a gravity for each state cannot be exported"):
+        scara.overlaid(Overlay(gravity=np.ones((2, 3)))).export(["gravity_forces"], tmp_path / "many")
 
 
 ERRORS: dict[str, tuple[dict[str, object], type[DynError], str]] = {
+    "number": ({"queries": [3]}, InvalidArgumentError, "must be names of queries, found 3"),
+    "nothing": ({"queries": None}, InvalidArgumentError, "must be names of queries, found None"),
+    "header": ({"name": "Time"}, InvalidArgumentError, "C or CMake use this name"),
     "query": ({"queries": ["inverse_dynamic"]}, UnimplementedError, "did you mean 'inverse_dynamics'"),
     "computation": ({"queries": ["simulate"]}, UnimplementedError, "simulate is a computation"),
     "list": ({"queries": ["energy+mass_matrix"]}, UnimplementedError, "name the queries separately"),
@@ -320,7 +325,7 @@ def test_errors(wrong: str, tmp_path: Path) -> None:
     options: dict[str, object] = {"queries": ["energy"], **changed}
     queries = options.pop("queries")
     with pytest.raises(kind, match=message):
-        Robot.from_urdf(URDF / "pendulum.urdf").export(queries, tmp_path, **options)  # type: ignore[arg-type]
+        Robot.from_urdf(URDF / "pendulum.urdf").export(queries, tmp_path / "c", **options)  # type: ignore[arg-type]
     assert not [*tmp_path.iterdir()]
 
 
@@ -337,6 +342,58 @@ def test_files_are_kept_and_folders_must_be_writable(tmp_path: Path) -> None:
         robot.export(["energy"], header / "below")
 
 
+def test_there_is_never_a_part_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "pendulum.h").symlink_to("nowhere")
+    with pytest.raises(InvalidArgumentError, match="already exists"):
+        robot.export(["energy"], tmp_path / "a")
+    (tmp_path / "b" / "pendulum_selftest.c").mkdir(parents=True)
+    with pytest.raises(InvalidArgumentError, match="is a folder"):
+        robot.export(["energy"], tmp_path / "b", force=True)
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["pendulum_selftest.c"]
+    replaced = os.replace
+
+    def full(source: Path, to: Path) -> None:
+        if to.name == "CMakeLists.txt":
+            raise OSError(28, "No space left on device")
+        replaced(source, to)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(InvalidArgumentError, match="cannot be written: No space"):
+        robot.export(["energy"], tmp_path / "c" / "d")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+@needs_compiler
+def test_names_of_robots_do_not_break_the_build(tmp_path: Path) -> None:
+    for name, prefix in (("time", "robot_time"), ("a*/b/*c", "a__b__c")):
+        Robot.from_text(ARM.replace('robot name="arm"', f'robot name="{name}"')).export(["energy"], tmp_path)
+        done = subprocess.run([self_test(tmp_path, prefix)], capture_output=True, text=True)
+        assert "good: same bits" in done.stdout
+        (tmp_path / "CMakeLists.txt").unlink()
+
+
+@needs_compiler
+def test_tolerance_is_a_share_of_the_largest_entry_of_all_outputs(tmp_path: Path) -> None:
+    """An output that is 0 has rounding errors; a result that is no number is wrong, also before others."""
+    robot = Robot.from_urdf(URDF / "pendulum.urdf")
+    robot.export(["link_poses"], tmp_path)
+    source = tmp_path / "pendulum_selftest.c"
+    text = source.read_text().replace("#define EXACT 1", "#define EXACT 0")
+    assert "EXACT 0" in text
+    head, zeros, rest = re.split(r"(_position\[4\]\[\d+\] = \{\n    \{)[^,]*", text, maxsplit=1)
+    for number, word in (("1e-12", "good: largest difference"), ("1e-6", "WRONG"), ('__builtin_nan("")', "WRONG")):
+        source.write_text(f"{head}{zeros}{number}{rest}")
+        done = subprocess.run([self_test(tmp_path, "pendulum")], capture_output=True, text=True)
+        assert word in done.stdout, done.stdout
+
+
+def test_row_without_answer_for_mimic_joints(tmp_path: Path) -> None:
+    with pytest.raises(FailedPreconditionError, match="requires independent joints"):
+        Robot.from_urdf(URDF / "panda.urdf").export(["branch_inertias"], tmp_path)
+
+
 def test_row_without_answer(tmp_path: Path) -> None:
     robot = Robot.from_urdf(URDF / "double_pendulum.urdf", root="floating")
     with pytest.raises(FailedPreconditionError, match="the branch of joint 'root_joint' has no inertia"):
@@ -348,6 +405,7 @@ def test_distance_of_floating_bases_needs_atan2_of_the_c_library(tmp_path: Path)
     robot = Robot.from_urdf(URDF / "pendulum.urdf", root="floating")
     written = robot.export(["difference"], tmp_path)
     assert "External symbols: atan2, of the C library." in written[1].read_text()
+    assert sys.platform != "linux" or b"libm.so" in written[-1].read_bytes()
     call = ctypes.CDLL(str(written[-1])).pendulum_difference_eval
     rng = np.random.default_rng(4)
     q, to = robot.configuration.normalised(rng.normal(size=(2, robot.nq)))

@@ -286,6 +286,9 @@ def leading(row: Row, inputs: Mapping[str, Any]) -> tuple[int, ...]:
             break
     else:
         return ()
+    overlay = inputs.get(row.overlay or "") if isinstance(row, Query) and row.first("gravity") is None else None
+    if isinstance(overlay, dict):  # whose gravity does not act
+        inputs = {**inputs, str(row.first("overlay")): {key: part for key, part in overlay.items() if key != "gravity"}}
     leads = [lead for name, spec in row.inputs.items() for lead in _leads(inputs.get(name), spec, len(spec.shape))]
     return np.broadcast_shapes(*leads)
 

@@ -69,6 +69,10 @@ def test_answers_of_clients_are_those_of_the_robot(endpoint: Server, cart: Robot
         (["point_motion", *NAMES], several),
         (["mass_matrix", "bias_forces"], {"q": given["q"], "v": np.zeros((0, 2))}),
         (["mass_matrix"], {"q": given["q"]}),
+        (
+            ["mass_matrix", "energy"],
+            {"q": given["q"], "v": given["v"], "overlay": Overlay(gravity=np.arange(6.0).reshape(2, 3))},
+        ),
     ]
 
     async def awaited() -> list[dict[str, Any]]:
