@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,9 +29,15 @@ from numpy.typing import ArrayLike, NDArray
 from dyn_service.api.arrays import broadcast, found, numbers, vectors
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.model.configuration import Limits
 
 Rows = NDArray[np.int_]
 """Numbers of problems."""
+
+_LARGEST = 1e6
+"""Limits of larger size count as absent for starting positions. Weights and lengths of quaternions are at most this and
+at least its inverse.
+"""
 
 MAX_STEP = 1.0
 """rad | m, largest entry of a step dq: the Jacobian says little about positions farther away."""
@@ -54,11 +62,11 @@ class Target:
         link: The link.
         position: (..., 3) m, of the point in the world.
         rotation: (..., 3, 3) R_WL: columns are the link's axes in world axes.
-        direction: (..., 3) unit vector in world axes, where `axis` shall point; rotations about it are free.
-        axis: (3,) in link axes.
+        direction: (..., 3) in world axes, where `axis` shall point; rotations about it are free.
+        axis: (3,) in link axes; its length is ignored, as that of `direction`.
         point: (3,) m, in the link's frame.
-        position_weight: Per metre.
-        rotation_weight: Per radian, of `rotation` and `direction`.
+        position_weight: Per metre, between 1e-6 and 1e6.
+        rotation_weight: Per radian, of `rotation` and `direction`, between 1e-6 and 1e6.
     """
 
     link: str
@@ -77,6 +85,7 @@ class InverseKinematics:
 
     Attributes:
         q: (..., nq) positions within the limits; of problems that were not solved, those with the smallest error.
+            Quaternions have length 1. Locked joints have the seed's position.
         reached: (...,) whether all errors are within the tolerances.
         position_error: (..., targets) m; 0 for targets without a position.
         rotation_error: (..., targets) rad, the angle to `rotation` or `direction`; 0 for targets without.
@@ -114,49 +123,56 @@ def inverse_kinematics(
     Args:
         robot: In this process or remote.
         targets: One, or several that hold at once; their leading axes broadcast.
-        seed: (..., nq) where to begin, moved into the limits; leading axes broadcast with those of targets. None: the
-            middle of the limits, neutral where one is infinite.
+        seed: (..., nq) where to begin, moved into the limits; leading axes broadcast with those of targets. Quaternions
+            of other lengths than 1 are normalised. None: the middle of the limits, neutral where one is infinite or
+            larger than 1e6. Locked joints stay at the seed, also outside the limits (a remote robot does not say which
+            joints are locked, so theirs are moved into the limits).
         position_tolerance: m, largest distance of a point from its position.
         rotation_tolerance: rad, largest angle.
         iterations: Largest number for each attempt.
         attempts: Largest number of starting positions: the seed, then random ones within the limits (joints without
-            limits: up to pi, rad or m, away from the seed).
+            limits: up to pi, rad or m, away from the seed). Joints that move no target's link stay at the seed.
         rng: Of the random positions, or its seed. The same seed gives the same answer.
 
     Raises:
-        InvalidArgumentError: A target has the wrong shape or no part, or a number is out of its range.
+        InvalidArgumentError: An argument has the wrong type or shape, a target has no part, or a number is out of its
+            range.
         NotFoundError: The robot has no such link.
     """
+    if not isinstance(targets, Target | Sequence):
+        raise InvalidArgumentError(
+            f"targets must be a Target or a list of them, found {found(targets)}", path="targets"
+        )
     wanted = [targets] if isinstance(targets, Target) else list(targets)
     if not wanted:
         raise InvalidArgumentError("targets is empty: at least one is needed", path="targets")
-    for name, value, least in (("iterations", iterations, 1), ("attempts", attempts, 1)):
-        if value < least:
-            raise InvalidArgumentError(f"{name} must be at least {least}, found {value}", path=name)
+    for name, value in (("iterations", iterations), ("attempts", attempts)):
+        if not _is_whole(value) or value < 1:
+            raise InvalidArgumentError(f"{name} must be a whole number, at least 1, found {found(value)}", path=name)
     for name, tolerance in (("position_tolerance", position_tolerance), ("rotation_tolerance", rotation_tolerance)):
-        if not tolerance > 0.0:
-            raise InvalidArgumentError(f"{name} must be positive, found {tolerance}", path=name)
+        if not _is_real(tolerance) or not 0.0 < tolerance <= float(np.finfo(float).max):
+            raise InvalidArgumentError(f"{name} must be a positive finite number, found {found(tolerance)}", path=name)
+    if not isinstance(rng, np.random.Generator) and (not _is_whole(rng) or rng < 0):
+        raise InvalidArgumentError(f"rng must be a Generator or a whole number >= 0, found {found(rng)}", path="rng")
     at = robot.configuration
     goals = [_Goal.read(robot, target, k) for k, target in enumerate(wanted)]
-    begin = robot.limits.middle(at.neutral) if seed is None else vectors("seed", seed, at.nq)
-    if not np.isfinite(begin).all():
-        raise InvalidArgumentError("seed must have finite numbers", path="seed")
+    begin = _bounds(robot).middle(at.neutral) if seed is None else _seed(robot, seed)
     lead = broadcast({"seed": begin.shape[:-1], **{f"targets[{k}]": goal.lead for k, goal in enumerate(goals)}})
     count = int(np.prod(lead))
     solver = _Solver(
         robot,
         [goal.spread(lead) for goal in goals],
-        np.array([position_tolerance, rotation_tolerance]),
+        np.array([position_tolerance, rotation_tolerance], float),
         iterations,
-        robot.limits.lower,
-        robot.limits.upper,
+        np.where(_of_positions(robot, robot.free == 0.0), -np.inf, robot.limits.lower),
+        np.where(_of_positions(robot, robot.free == 0.0), np.inf, robot.limits.upper),
     )
     begin = np.broadcast_to(begin, (*lead, at.nq)).reshape(count, at.nq)
     random = np.random.default_rng(rng)
     best = _Found.worst(np.clip(begin, solver.lower, solver.upper), len(goals))
     tried, left = np.zeros(count, int), np.arange(count)
     for attempt in range(attempts):
-        start = begin[left] if attempt == 0 else _random(robot, begin[left], random)
+        start = begin[left] if attempt == 0 else _random(robot, begin[left], solver.moving, random)
         best.keep_better(left, solver.solve(start, left))
         tried[left] += 1
         left = left[~best.reached[left]]
@@ -191,6 +207,10 @@ class _Goal:
     @classmethod
     def read(cls, robot: RobotQueries, target: Target, k: int) -> _Goal:
         path = f"targets[{k}]"
+        if not isinstance(target, Target):
+            raise InvalidArgumentError(f"{path} must be a Target, found {found(target)}", path=path)
+        if not isinstance(target.link, str):
+            raise InvalidArgumentError(f"{path}.link must be a name, found {found(target.link)}", path=f"{path}.link")
         if target.link not in robot.link_names:
             known = ", ".join(robot.link_names)
             raise NotFoundError(
@@ -209,17 +229,27 @@ class _Goal:
         if position is None and rotation is None and direction is None:
             raise InvalidArgumentError(f"{path} needs a position, a rotation or a direction", path=path)
         if rotation is not None:
-            if not np.allclose(rotation @ np.swapaxes(rotation, -1, -2), np.eye(3), atol=1e-6):
+            small = (np.abs(rotation) < 2.0).all()
+            if not small or not np.allclose(rotation @ np.swapaxes(rotation, -1, -2), np.eye(3), atol=1e-6):
                 raise InvalidArgumentError(f"{path}.rotation must be a rotation matrix: R R^T is not 1", path=path)
             if (np.linalg.det(rotation) < 0.0).any():
                 raise InvalidArgumentError(
                     f"{path}.rotation must be a rotation matrix, found a reflection: its determinant is -1", path=path
                 )
+        for name in ("position_weight", "rotation_weight"):
+            weight = getattr(target, name)
+            if not _is_real(weight) or not 1.0 / _LARGEST <= weight <= _LARGEST:
+                raise InvalidArgumentError(
+                    f"{path}.{name} must be a number between {1.0 / _LARGEST:g} and {_LARGEST:g}, "
+                    f"found {found(weight)}",
+                    path=f"{path}.{name}",
+                )
         weights = (float(target.position_weight), float(target.rotation_weight))
-        if not all(0.0 < weight < np.inf for weight in weights):
-            raise InvalidArgumentError(f"the weights of {path} must be positive and finite, found {weights}", path=path)
-        point = _finite(f"{path}.point", target.point, (3,))
-        axis = _unit(f"{path}.axis", _finite(f"{path}.axis", target.axis, (3,)))
+        point, axis = (
+            _finite(f"{path}.{name}", value, (3,), single=True)
+            for name, value in (("point", target.point), ("axis", target.axis))
+        )
+        axis = _unit(f"{path}.axis", axis)
         if direction is not None:
             direction = _unit(f"{path}.direction", direction)
         lead = broadcast(
@@ -273,12 +303,15 @@ class _Solver:
     upper: Array
     scalar_entries: NDArray[np.int_] = field(init=False)
     """(k, 2): index in q and in v of each joint with one degree of freedom. Other joints have no limits."""
+    moving: NDArray[np.bool_] = field(init=False)
+    """(nv,): joints that were found to move the link of a target."""
 
     def __post_init__(self) -> None:
         at = self.robot.configuration
         pairs = zip(at.q_slices, at.v_slices, strict=True)
         ends = [(of.start, to.start) for of, to in pairs if of.stop - of.start == to.stop - to.start == 1]
         self.scalar_entries = np.array(ends, int).reshape(-1, 2)
+        self.moving = np.zeros(at.nv, bool)
 
     def solve(self, q: Array, rows: Rows) -> _Found:
         """Iterates from q (n, nq) with the goals of these rows; returns the best position of each."""
@@ -307,6 +340,7 @@ class _Solver:
         parts, jacobians, sizes = [], [], np.zeros((len(q), len(self.goals), 2))
         for k, goal in enumerate(self.goals):
             motion = self.robot.point_motion(q, still, goal.link, point=goal.point)
+            self.moving |= (motion.jacobian != 0.0).any(axis=(0, 1))
             per_metre, per_radian = goal.weights
             if goal.position is not None:
                 error = goal.position[rows] - motion.position
@@ -390,30 +424,80 @@ def _rotation_between(now: Array, to: Array) -> Array:
     return np.asarray(axis * np.where(sine > 0.0, angle / np.maximum(sine, 1e-300), 1.0)[:, None])
 
 
-def _finite(path: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
-    """Returns (..., *shape) numbers."""
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _finite(path: str, value: ArrayLike, shape: tuple[int, ...], single: bool = False) -> Array:
+    """Returns (..., *shape) numbers; `single`: exactly `shape`."""
     array = numbers(value)
-    if array is None or array.shape[array.ndim - len(shape) :] != shape or not np.isfinite(array).all():
+    lead = 0 if array is None else array.ndim - len(shape)
+    if array is None or array.shape[lead:] != shape or (single and lead) or not np.isfinite(array).all():
         sizes = ", ".join(map(str, shape))
-        raise InvalidArgumentError(f"{path} must be (..., {sizes}) finite numbers, found {found(value)}", path=path)
+        wanted = f"({sizes},)" if single else f"(..., {sizes})"
+        raise InvalidArgumentError(f"{path} must be {wanted} finite numbers, found {found(value)}", path=path)
     return array
 
 
 def _unit(path: str, vector: Array) -> Array:
-    length = np.linalg.norm(vector, axis=-1, keepdims=True)
-    if (length == 0.0).any():
+    largest = np.abs(vector).max(axis=-1, keepdims=True)
+    if (largest == 0.0).any():
         raise InvalidArgumentError(f"{path} has length 0: a direction is needed", path=path)
-    return np.asarray(vector / length)
+    scaled = vector / largest  # the square of the length of `vector` may overflow
+    return np.asarray(scaled / np.linalg.norm(scaled, axis=-1, keepdims=True))
 
 
-def _random(robot: RobotQueries, near: Array, rng: np.random.Generator) -> Array:
-    """Returns random positions: joints with limits between them, others up to pi (rad or m) away from `near`."""
-    at, limits = robot.configuration, robot.limits
+def _seed(robot: RobotQueries, seed: ArrayLike) -> Array:
+    """Returns the seed (..., nq) with unit quaternions."""
+    at = robot.configuration
+    begin = np.array(vectors("seed", seed, at.nq))
+    if not np.isfinite(begin).all():
+        raise InvalidArgumentError("seed must have finite numbers", path="seed")
+    for name, joint, part in zip(at.names, at.joints, at.q_slices, strict=True):
+        if joint.quaternion.stop:
+            largest = np.abs(begin[..., part][..., joint.quaternion]).max(axis=-1)
+            wrong = largest[(largest < 1.0 / _LARGEST) | (largest > _LARGEST)]
+            if wrong.size:
+                raise InvalidArgumentError(
+                    f"seed of joint '{name}' has a quaternion with largest entry {wrong.flat[0]:g}, expected length 1",
+                    path="seed",
+                )
+    return at.unit(begin, "seed")
+
+
+def _bounds(robot: RobotQueries) -> Limits:
+    """Returns the limits, infinite where larger than `_LARGEST`."""
+    lower, upper = robot.limits.lower, robot.limits.upper
+    return replace(
+        robot.limits,
+        lower=np.where(np.abs(lower) > _LARGEST, -np.inf, lower),
+        upper=np.where(np.abs(upper) > _LARGEST, np.inf, upper),
+    )
+
+
+def _of_positions(robot: RobotQueries, of_velocities: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Returns (nq,): the joints of which an entry of v (nv,) is marked."""
+    at = robot.configuration
+    marked = np.zeros(at.nq, bool)
+    for in_q, in_v in zip(at.q_slices, at.v_slices, strict=True):
+        marked[in_q] = of_velocities[in_v].any()
+    return marked
+
+
+def _random(robot: RobotQueries, near: Array, moving: NDArray[np.bool_], rng: np.random.Generator) -> Array:
+    """Returns random positions: joints with limits between them, others up to pi (rad or m) away from `near`; joints
+    that are not moving stay there.
+    """
+    at, limits = robot.configuration, _bounds(robot)
     q = at.integrate(near, rng.uniform(-np.pi, np.pi, (len(near), at.nv)))
     bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper)
     width = limits.upper[bounded] - limits.lower[bounded]
     q[:, bounded] = limits.lower[bounded] + rng.uniform(size=(len(near), int(bounded.sum()))) * width
-    return q
+    return np.where(_of_positions(robot, moving), q, near)
 
 
 def _reasons(robot: RobotQueries, solver: _Solver, best: _Found, rows: Rows) -> NDArray[np.str_]:
@@ -429,12 +513,12 @@ def _reasons(robot: RobotQueries, solver: _Solver, best: _Found, rows: Rows) -> 
     far = np.zeros(len(rows), bool)
     for goal in solver.goals:
         if goal.position is not None:
-            origin, length = _reach(robot, goal)
+            origin, length = _reach(robot, goal, solver)
             far |= np.linalg.norm(goal.position[rows] - origin, axis=-1) > length + solver.tolerances[0]
     return np.where(far, "out_of_reach", np.where(free.reached, "limit", np.where(stuck, "singular", "not_converged")))
 
 
-def _reach(robot: RobotQueries, goal: _Goal) -> tuple[Array, float]:
+def _reach(robot: RobotQueries, goal: _Goal, solver: _Solver) -> tuple[Array, float]:
     """Returns the origin (3,) of the first moving link on the way to the target's link, and how far from it the point
     can be at most: the sum of the distances between the origins of the links between, and the travel of their joints.
     """
@@ -456,8 +540,7 @@ def _reach(robot: RobotQueries, goal: _Goal) -> tuple[Array, float]:
             length += float(np.linalg.norm(place[joint.child] - place[joint.parent or ""]))
         if joint.type == "prismatic":
             entry = robot.configuration.q_slices[robot.configuration.names.index(joint.name)].start
-            neutral = robot.configuration.neutral[entry]
-            limits = (robot.limits.lower[entry], robot.limits.upper[entry])
-            length += max(abs(limit - neutral) for limit in limits)
+            neutral = float(robot.configuration.neutral[entry])
+            length += max(abs(float(limit) - neutral) for limit in (solver.lower[entry], solver.upper[entry]))
     start = path[first].child if first < len(path) else goal.link
     return place[start], length
