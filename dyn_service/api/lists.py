@@ -34,6 +34,7 @@ from dyn_service.api.spec import (
     PassivePart,
     Query,
     Spec,
+    choices_of,
 )
 from dyn_service.errors import InvalidArgumentError
 
@@ -123,10 +124,7 @@ def listed(name: str) -> Query:
     methods = tuple(next(part.kernels for part in parts if part.kernel_option)) if options else ("",)
     passive = [part.options[part.passive_option] for part in parts if part.passive_option]
     options |= {option.name: option for option in passive[:1]}
-    of = {
-        m: [(p, m if p.kernel_option and p.kernel_option in options else next(iter(p.kernels))) for p in parts]
-        for m in methods
-    }
+    of = {m: choices_of(parts, options, m) for m in methods}
     exponents: dict[str, CostExponent] = {m: max(p.cost_exponent[k] for p, k in of[m]) for m in methods}
     acting = {m: frozenset[PassivePart]().union(*(p.passive[k] for p, k in of[m])) for m in methods}
     return Query(

@@ -19,7 +19,7 @@ from __future__ import annotations
 import inspect
 import reprlib
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -328,10 +328,7 @@ class Query(Row):
 
     def choices(self, method: str) -> list[tuple[Query, str]]:
         """Returns the rows of this list, each with its choice of kernel: the list's if it has that option."""
-        return [
-            (p, method if p.kernel_option and p.kernel_option in self.options else next(iter(p.kernels)))
-            for p in self.parts
-        ]
+        return choices_of(self.parts, self.options, method)
 
     @cached_property
     def kernel_option(self) -> str | None:
@@ -450,6 +447,11 @@ class Computation(Row):
             if name is not None:
                 (options if name in self.options else inputs)[name] = value
         return inputs, options
+
+
+def choices_of(parts: Iterable[Query], options: Container[str], method: str) -> list[tuple[Query, str]]:
+    """Returns rows, each with its choice of kernel: `method` if its option is one of the list's options."""
+    return [(p, method if p.kernel_option in options else next(iter(p.kernels))) for p in parts]
 
 
 class _Table(dict[str, Query]):

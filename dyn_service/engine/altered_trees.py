@@ -30,7 +30,7 @@ reports larger deviations as uncertain, since files print three digits.
 _SYMMETRY = 1e-12
 """Largest asymmetry of an inertia, as a share of the largest moment: the rounding of printed and rotated matrices."""
 
-_COLUMNS = {
+COLUMNS = {
     "damping": "damping",
     "friction": "friction",
     "friction_width": "width",
@@ -138,7 +138,7 @@ def overlay_to(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
         trees = (tree, *(other.tree for other in others))
         offset = [0.0 if (mimic := t.mimic[t.movable.index(i)]) is None else mimic.offset for t in trees]
         given = {}
-        for key, column in _COLUMNS.items():
+        for key, column in COLUMNS.items():
             mine, *theirs = (getattr(t.passive, column)[..., part] for t in trees)
             if key == "rest":
                 mine, *theirs = (x + o for x, o in zip((mine, *theirs), offset, strict=True))
@@ -245,7 +245,7 @@ class _Reader:
                 value = getattr(said, each.name)
                 if value is None:
                     continue
-                place, column = f".joints.{name}.{each.name}", _COLUMNS[each.name]
+                place, column = f".joints.{name}.{each.name}", COLUMNS[each.name]
                 array = self._size(value, place, any_sign=each.name == "rest", zero=each.name != "friction_width")
                 if (why := tree.inboard[joint].refused(each.name)) is not None:
                     raise self._refused(place, why)

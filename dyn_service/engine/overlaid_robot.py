@@ -24,7 +24,7 @@ from dyn_service.api.arrays import numbers
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import Array, Computation, Query
 from dyn_service.api.spec import PASSIVE_PARTS, WITHOUT_WRENCHES, Variant
-from dyn_service.engine.altered_trees import AlteredTrees
+from dyn_service.engine.altered_trees import COLUMNS, AlteredTrees
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.certificate import Certificate
@@ -265,18 +265,10 @@ def _joint(joint: Joint, own: Tree, tree: Tree, place: int) -> Joint:
     said: dict[str, Any] = {_NUMBERS[name]: value for name, value in after.items() if value != before[name]}
     mimic = tree.mimic[tree.movable.index(place)]
     if "rest" in said and mimic is not None:
-        said["rest"] += (
-            mimic.offset
-        )  # a follower's rest position in the tree is relative to its position with the leader at zero
+        # A follower's rest position in the tree is relative to its position with the leader at zero.
+        said["rest"] += mimic.offset
     return replace(joint, **said)
 
 
-_NUMBERS = {
-    "damping": "damping",
-    "friction": "friction",
-    "width": "friction_width",
-    "armature": "armature",
-    "stiffness": "stiffness",
-    "rest": "rest",
-}
+_NUMBERS = {column: name for name, column in COLUMNS.items()}
 """Fields of `Passive` and their names in a description."""

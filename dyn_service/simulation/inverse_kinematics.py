@@ -158,14 +158,14 @@ def inverse_kinematics(
     goals = [_Goal.read(robot, target, k) for k, target in enumerate(wanted)]
     begin = _bounds(robot).middle(at.neutral) if seed is None else _seed(robot, seed)
     lead = broadcast({"seed": begin.shape[:-1], **{f"targets[{k}]": goal.lead for k, goal in enumerate(goals)}})
-    count = int(np.prod(lead))
+    count, locked = int(np.prod(lead)), _of_positions(robot, robot.free == 0.0)
     solver = _Solver(
         robot,
         [goal.spread(lead) for goal in goals],
         np.array([position_tolerance, rotation_tolerance], float),
         iterations,
-        np.where(_of_positions(robot, robot.free == 0.0), -np.inf, robot.limits.lower),
-        np.where(_of_positions(robot, robot.free == 0.0), np.inf, robot.limits.upper),
+        np.where(locked, -np.inf, robot.limits.lower),
+        np.where(locked, np.inf, robot.limits.upper),
     )
     begin = np.broadcast_to(begin, (*lead, at.nq)).reshape(count, at.nq)
     random = np.random.default_rng(rng)
