@@ -348,6 +348,9 @@ class Robot(RobotQueries):
         queries: Iterable[str],
         folder: str | os.PathLike[str],
         *,
+        wrenches: Iterable[str] = (),
+        payload: Iterable[str] = (),
+        friction: bool = False,
         target: str = "host",
         name: str | None = None,
         force: bool = False,
@@ -355,8 +358,12 @@ class Robot(RobotQueries):
         """Writes queries as C functions that need no Python; see docs/export.md.
 
         Args:
-            queries: Names of queries, or `QUERY:METHOD` for a choice of its method, frame or integrator.
+            queries: Names of queries, or `QUERY:METHOD` for a choice of its method, frame or integrator;
+                `QUERY+QUERY` is one function of both.
             folder: Where to write; it is created.
+            wrenches: Links on which the functions take external wrenches.
+            payload: Links that carry a body whose mass, centre and inertia are inputs.
+            friction: Whether damping and Coulomb friction of the joints are inputs.
             target: The processor, one of `kernels.export.TARGETS`.
             name: The first part of all names; None: the robot's name.
             force: Whether to overwrite existing files.
@@ -367,11 +374,13 @@ class Robot(RobotQueries):
         Raises:
             UnimplementedError: There is no such query.
             InvalidArgumentError: An argument is invalid, a file exists, or the folder cannot be written.
+            NotFoundError: The robot has no link of that name.
             FailedPreconditionError: A query has no answer for this robot.
             ResourceExhaustedError: A query needs too many operations.
         """
         exporting = importlib.import_module("dyn_service.engine.export")  # imports the tracer
-        written: list[Path] = exporting.export(self, queries, folder, target=target, name=name, force=force)
+        options = {"wrenches": wrenches, "payload": payload, "friction": friction, "target": target}
+        written: list[Path] = exporting.export(self, queries, folder, **options, name=name, force=force)
         return written
 
     def export_fmu(

@@ -37,8 +37,9 @@ class Signature:
 
     function: `module.function` under `dynamics/`. bodies: the bodies of its tree. outputs: those with entries; a robot
     without movable joints has others, which `Robot` adds to results. padded: inputs without entries, which NumPy does
-    not accept, with the number of their core axes; they are padded to one entry that is ignored. inverts_mass_matrix: whether it solves with the mass matrix. parts: of a list of
-    queries, the signatures of their kernels that have outputs; these, in order, are the list's.
+    not accept, with the number of their core axes; they are padded to one entry that is ignored. inverts_mass_matrix:
+    whether it solves with the mass matrix. parts: of a list of queries, the signatures of their kernels that have
+    outputs; these, in order, are the list's.
     """
 
     name: str
