@@ -189,6 +189,18 @@ def test_code_generated_by_casadi_calls_the_object(tmp_path: Path, casadi: Modul
     assert (found == 2.0 * robot.inverse_dynamics(q, v, a)).all()
 
 
+@needs_compiler
+@pytest.mark.parametrize("example", ["swing_up", "panda_motion"])
+def test_ipopt_takes_the_same_iterates_as_with_expressions_of_casadi(example: str, casadi: ModuleType) -> None:
+    command = [sys.executable, str(ROOT / "examples" / f"{example}.py")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    counts = re.findall(r": (\d+) iterations", done)
+    assert len(counts) == 2
+    assert counts[0] == counts[1]
+    assert all(float(each) < 1e-9 for each in re.findall(r" (\d\.\de[+-]\d+)", done)), done
+
+
 def test_same_bytes_in_another_process(tmp_path: Path) -> None:
     file = URDF / "pendulum.urdf"
     Robot.from_urdf(file).export(["inverse_dynamics", "energy"], tmp_path / "one")
