@@ -5,13 +5,19 @@ writes into the current folder.
 """
 
 import os
+import sys
 from pathlib import Path
 
 import casadi as ca
 import numpy as np
-from acados_template import AcadosModel, AcadosOcp, AcadosOcpSolver
 
 from dyn_service import Robot
+
+try:
+    from acados_template import AcadosModel, AcadosOcp, AcadosOcpSolver
+except ImportError:
+    print("acados is not installed: see docs/export.md")
+    sys.exit(0)
 
 KNOTS, TIME_S = 20, 0.5
 robot = Robot.from_urdf(Path(__file__).parent.parent / "urdf" / "panda.urdf")
