@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import shutil
@@ -263,6 +264,130 @@ def test_other_processors_run(target: str, tmp_path: Path) -> None:
     done = subprocess.run([*runner, program], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("good") == 2
+
+
+BARE_METAL = """
+extern void _start(void);
+static void reset(void)
+{
+    *(volatile unsigned *)0xE000ED88 |= 0xFu << 20; /* the coprocessor access register: the FPU is on */
+    __asm volatile("dsb; isb");
+    _start();
+}
+__attribute__((section(".vectors"), used)) static void *const vectors[] = {(void *)0x20400000, (void *)reset};
+"""
+PLACES = """
+SECTIONS
+{
+    . = 0;
+    .text : { KEEP(*(.vectors)) *(.text*) KEEP(*(.init)) KEEP(*(.fini)) *(.rodata*) }
+    .ARM.exidx : { *(.ARM.exidx*) }
+    . = 0x20000000;
+    .data : { *(.data*) }
+    __bss_start__ = .;
+    .bss : { *(.bss* COMMON) }
+    __bss_end__ = .;
+    __end__ = .;
+    end = .;
+}
+"""
+
+
+def test_cortex_m7_runs_without_an_operating_system(tmp_path: Path) -> None:
+    """On QEMU's mps2-an500; the program prints by semihosting."""
+    compiler, emulator = shutil.which("arm-none-eabi-gcc"), shutil.which("qemu-system-arm")
+    if compiler is None or emulator is None:
+        pytest.skip("arm-none-eabi-gcc and qemu-system-arm are not installed")
+    names = ["inverse_dynamics", "forward_dynamics_derivatives", "step:semi_implicit_euler"]
+    Robot.from_urdf(URDF / "scara.urdf").export(names, tmp_path, target="cortex-m7")
+    (tmp_path / "start.c").write_text(BARE_METAL)
+    (tmp_path / "places.ld").write_text(PLACES)
+    options = ["-mcpu=cortex-m7", "-mfpu=fpv5-d16", "-mfloat-abi=hard", "-mthumb", "--specs=rdimon.specs"]
+    files = ["-T", "places.ld", "start.c", "scara_selftest.c", "scara.o", "-o", "selftest"]
+    subprocess.run([compiler, *options, *files], check=True, cwd=tmp_path, capture_output=True)
+    machine = ["-M", "mps2-an500", "-nographic", "-semihosting-config", "enable=on,target=native"]
+    command = [emulator, *machine, "-kernel", str(tmp_path / "selftest")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("good") == 3, done.stdout
+
+
+WASM = """
+const fs = require("fs"), [file, name, ...sizes] = process.argv.slice(2);
+WebAssembly.instantiate(fs.readFileSync(file), {}).then(({instance: {exports}}) => {
+    let at = 65536 * exports.memory.grow(4);
+    const inputs = JSON.parse(fs.readFileSync(0)), places = inputs.map(x => {
+        const place = at;
+        if (x) { new Float64Array(exports.memory.buffer, at, x.length).set(x); at += 8 * x.length; }
+        return x ? place : 0;
+    });
+    const out = at;
+    exports[name](...places, out, out + 8 * sizes[0]);
+    console.log(JSON.stringify(Array.from(new Float64Array(exports.memory.buffer, out, sizes[0]))));
+});
+"""
+
+
+def test_wasm_runs_in_node(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None or shutil.which("wasm-ld") is None:
+        pytest.skip("node and wasm-ld are not installed")
+    robot = Robot.from_urdf(URDF / "panda.urdf")
+    library = robot.export(["forward_dynamics"], tmp_path, target="wasm32")[-1]
+    (tmp_path / "run.js").write_text(WASM)
+    rng = np.random.default_rng(7)
+    for k in range(3):
+        q, v, tau = rng.normal(size=(3, robot.nv))
+        command = [node, str(tmp_path / "run.js"), str(library), "panda_forward_dynamics_eval", str(robot.nv)]
+        given = json.dumps([*(x.tolist() for x in (q, v, tau)), [0.0, 0.0, -1.6] if k else None])
+        done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+        expected = robot.forward_dynamics(q, v, tau, gravity=[0.0, 0.0, -1.6] if k else None)
+        np.testing.assert_allclose(json.loads(done.stdout), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+HARNESS = """
+#include <stdlib.h>
+#include "panda.h"
+int main(void)
+{
+    double *q = malloc(8 * N), *v = malloc(8 * N), *a = malloc(8 * N), *w = malloc(8 * WORK);
+    double *out[OUTPUTS], sum = 0.0;
+    int k, i;
+    for (k = 0; k < N; k++)
+        q[k] = 0.1 * k, v[k] = 0.2, a[k] = -0.3;
+    for (k = 0; k < OUTPUTS; k++)
+        out[k] = malloc(8 * (k ? N * N : N));
+    if (EVAL(q, v, a, 0, out[0], out[1], out[2], out[3], w))
+        return 2;
+    for (k = 0; k < OUTPUTS; k++)
+        for (i = 0; i < (k ? N * N : N); i++)
+            sum += out[k][i];
+    return sum == 0.0;
+}
+"""
+
+
+@needs_compiler
+def test_valgrind_finds_no_error_and_no_allocation(tmp_path: Path) -> None:
+    """The arrays are on the heap, and as large as they must be; the workspace is not set."""
+    valgrind, host = shutil.which("valgrind"), target_of("host")
+    if valgrind is None:
+        pytest.skip("valgrind is not installed")
+    if host.processor == "x86_64" and not host.fuses:
+        pytest.skip("this processor has no AVX2")
+    robot = Robot.from_urdf(URDF / "panda.urdf")
+    target = "x86-64-v3" if host.processor == "x86_64" else "host"  # valgrind has no AVX-512
+    robot.export(["inverse_dynamics_derivatives"], tmp_path, target=target)
+    (tmp_path / "harness.c").write_text(HARNESS)
+    name = "panda_inverse_dynamics_derivatives"
+    sizes = {"EVAL": f"{name}_eval", "WORK": f"{name.upper()}_W", "N": str(robot.nv), "OUTPUTS": "4"}
+    options = ["-g", *(f"-D{key}={value}" for key, value in sizes.items())]
+    assert COMPILER is not None
+    subprocess.run([COMPILER, *options, "harness.c", "panda.o", "-o", "harness"], check=True, cwd=tmp_path)
+    command = [valgrind, "--error-exitcode=9", "--leak-check=no", "./harness"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "total heap usage: 8 allocs" in done.stderr
 
 
 @needs_compiler
