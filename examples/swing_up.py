@@ -7,10 +7,10 @@ Equations", for comparison. Needs the extra `symbolic` and a linker (cc, ld or l
 import sys
 import tempfile
 from pathlib import Path
-from time import perf_counter
 
 import casadi as ca
 import numpy as np
+from planning import compare, solved
 
 from dyn_service import Robot
 
@@ -19,25 +19,20 @@ KNOTS, TIME_S = 40, 2.0
 step = TIME_S / KNOTS
 
 
-def solved(accelerations):
-    """Returns the states (KNOTS + 1, 4), ipopt's objective in each iteration, and the seconds that it took."""
+def planned(accelerations):
+    """Returns what `solved` does; the first 4 (KNOTS + 1) entries of the solution are the states."""
     x, f = ca.MX.sym("x", 4, KNOTS + 1), ca.MX.sym("f", 1, KNOTS + 1)  # cart, angle and rates; force on the cart
     q, v = x[:2, :], x[2:, :]
     rates = [ca.vertcat(v[:, k], accelerations(q[:, k], v[:, k], ca.vertcat(f[k], 0))) for k in range(KNOTS + 1)]
     gaps = [x[:, k + 1] - x[:, k] - 0.5 * step * (rates[k] + rates[k + 1]) for k in range(KNOTS)]  # trapezoidal rule
     ends = [x[:, 0], x[:, KNOTS] - np.array([0.0, np.pi, 0.0, 0.0])]  # hangs, then stands
-    problem = {"x": ca.veccat(x, f), "f": step * ca.sumsqr(f), "g": ca.veccat(*gaps, *ends)}
-    quiet = {"ipopt.print_level": 0, "print_time": False, "ipopt.sb": "yes"}
-    solver = ca.nlpsol("swing_up", "ipopt", problem, {**quiet, "ipopt.hessian_approximation": "limited-memory"})
+    problem = ca.veccat(x, f), np.sqrt(step) * f.T, ca.veccat(*gaps, *ends)
     line = np.linspace([0.0, 0.0, 0.0, 0.0], [0.0, np.pi, 0.0, 0.0], KNOTS + 1)
     far, rail = np.inf, 2.0
     bounds = np.concatenate([np.tile([rail, far, far, far], KNOTS + 1), np.full(KNOTS + 1, 60.0)])
-    begun = perf_counter()
-    answer = solver(x0=np.concatenate([line.ravel(), np.zeros(KNOTS + 1)]), lbx=-bounds, ubx=bounds, lbg=0, ubg=0)
-    seconds = perf_counter() - begun
-    assert solver.stats()["success"], solver.stats()["return_status"]
-    states = np.array(answer["x"])[: 4 * (KNOTS + 1)].reshape(-1, 4)
-    return states, np.array(solver.stats()["iterations"]["obj"]), seconds
+    start = np.concatenate([line.ravel(), np.zeros(KNOTS + 1)])
+    given = {"gauss_newton": False, "lbx": -bounds, "ubx": bounds, "lbg": 0, "ubg": 0}
+    return solved("swing_up", *problem, start, **given)
 
 
 def by_the_document(q, v, tau):
@@ -56,13 +51,4 @@ with tempfile.TemporaryDirectory() as folder:
     exported = ca.external("cart_pendulum_forward_dynamics", str(library[0]))
     q, v, tau = (ca.SX.sym(name, 2) for name in ("q", "v", "tau"))
     own = ca.Function("own", [q, v, tau], [by_the_document(q, v, tau)])
-    results = {"exported": solved(exported), "CasADi's own": solved(own)}
-
-for name, (states, objective, seconds) in results.items():
-    print(f"{name:>13}: {len(objective)} iterations, cost {objective[-1]:.9f}, {seconds:.3f} s, ends at {states[-1]}")
-first, second = (objective for _, objective, _ in results.values())
-same = min(len(first), len(second))
-apart = np.abs(first[:same] - second[:same]) / np.abs(second[:same]).max()
-print(
-    f"largest difference of the cost in any of the first {same} iterations, relative to the largest: {apart.max():.1e}"
-)
+    compare({"exported": planned(exported), "CasADi's own": planned(own)})

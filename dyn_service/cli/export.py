@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,13 +17,21 @@ def export(
         str,
         typer.Option(
             metavar="NAMES",
-            help="Queries, separated by commas, see `dyn call --list`; QUERY:METHOD chooses its method.",
+            help="Queries, separated by commas, see `dyn call --list`; QUERY:METHOD chooses its method, QUERY+QUERY is "
+            "one function of both.",
         ),
     ] = "inverse_dynamics,forward_dynamics",
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="PATH", help="What to write. (default: the robot's name)"),
     ] = None,
+    wrenches: Annotated[
+        str, typer.Option(metavar="LINKS", help="Links on which the functions take external wrenches.")
+    ] = "",
+    payload: Annotated[
+        str, typer.Option(metavar="LINKS", help="Links that carry a body whose mass, centre and inertia are inputs.")
+    ] = "",
+    friction: Annotated[bool, typer.Option(help="Damping and Coulomb friction of the joints are inputs.")] = False,
     fmu: Annotated[
         int | None, typer.Option(metavar="2|3", help="Write an FMU of this version of FMI instead of functions.")
     ] = None,
@@ -60,6 +68,9 @@ def export(
         options = {"version": fmu, "integrator": integrator, "dt": dt, "effort_limits": effort_limits}
         say(robot.export_fmu(path, **options, target=target, name=name, force=force))  # type: ignore[arg-type]
         return
-    names = [query.strip() for query in queries.split(",") if query.strip()]
-    for path in robot.export(names, output or Path(robot.name), target=target, name=name, force=force):
+    names, pushed, loaded = (
+        [each.strip() for each in names.split(",") if each.strip()] for names in (queries, wrenches, payload)
+    )
+    inputs: dict[str, Any] = {"wrenches": pushed, "payload": loaded, "friction": friction}
+    for path in robot.export(names, output or Path(robot.name), **inputs, target=target, name=name, force=force):
         say(path)

@@ -11,7 +11,7 @@ import reprlib
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,14 @@ import numpy as np
 from dyn_service import __version__
 from dyn_service.api.inputs import row_of
 from dyn_service.api.queries import COMPUTATIONS, Query
+from dyn_service.api.spec import LISTS, PASSIVE_PARTS
+from dyn_service.engine.exported_inputs import NOTHING, TEXTS, Asked, with_inputs
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.certify import drawn_states
+from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.export import TARGETS, Function, Target, jacobian_of, object_code, target_of
 from dyn_service.kernels.signature import Operand
+from dyn_service.model.parameters import COLUMNS, ROWS
 from dyn_service.support.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -61,6 +65,9 @@ def export(
     queries: Iterable[str],
     folder: str | os.PathLike[str],
     *,
+    wrenches: Iterable[str] = (),
+    payload: Iterable[str] = (),
+    friction: bool = False,
     target: str = "host",
     name: str | None = None,
     force: bool = False,
@@ -89,11 +96,16 @@ def export(
     rows = {(row.name, method): (row, method) for row, method in named}.values()  # each once
     if not rows:
         raise InvalidArgumentError("name at least one query to export", path="queries")
-    functions = {function_of(robot, row, method, prefix): row for row, method in rows}
+    inputs = Asked(_links(robot, "wrenches", wrenches), _links(robot, "payload", payload), friction)
+    functions = {function_of(robot, *each, prefix, inputs): each for each in rows}
+    wanted = [*(["wrenches"] * bool(wrenches)), *(["payload"] * bool(payload)), *(["friction"] * friction)]
+    taken = {operand.name for function in functions for operand in function.signature.inputs}
+    if unread := [each for each in wanted if each not in taken]:
+        raise InvalidArgumentError(f"none of the queries takes {' or '.join(unread)}: omit it", path=unread[0])
     code, external = object_code([*functions], machine)
     contents = [
         code,
-        _header(robot, functions, prefix, machine, target, external).encode(),
+        _header(robot, functions, prefix, machine, target, external, inputs).encode(),
         _self_test(robot, functions, prefix, machine).encode(),
         _CMAKE.replace("@name@", prefix).encode(),
     ]
@@ -144,14 +156,22 @@ def prefix_of(robot: Robot, target: str, name: str | None) -> str:
     return prefix
 
 
+def _links(robot: Robot, name: str, links: Iterable[str]) -> tuple[str, ...]:
+    """Returns names of links, checked."""
+    found = (links,) if isinstance(links, str) else tuple(links)
+    for k, link in enumerate(found):
+        robot._link(link, f"{name}[{k}]")
+        if link in found[:k]:
+            raise InvalidArgumentError(f"{name} contains link '{link}' twice", path=f"{name}[{k}]")
+    return found
+
+
 def chosen(query: str) -> tuple[Query, str]:
-    """Returns the row and the method of `QUERY` or `QUERY:METHOD`."""
+    """Returns the row and the method of `QUERY` or `QUERY:METHOD`; a list of queries is `QUERY+QUERY`."""
     name, colon, method = query.partition(":")
     if name in COMPUTATIONS:
         raise UnimplementedError(f"{name} is a computation, which is not exported", path="queries")
     row = row_of(name)
-    if row.parts:
-        raise UnimplementedError(f"lists are not exported, found {query}: name the queries separately", path="queries")
     if row.constant:
         raise InvalidArgumentError(f"{name} has the same answer at every state, so it is not exported", path="queries")
     choices = [*row.kernels] if row.kernel_option else []
@@ -161,21 +181,30 @@ def chosen(query: str) -> tuple[Query, str]:
     return row, method or (str(row.options[row.kernel_option].default) if row.kernel_option else "")
 
 
-def function_of(robot: Robot, row: Query, method: str, prefix: str) -> Function:
-    """Returns the function of a row.
+def function_of(robot: Robot, row: Query, method: str, prefix: str, asked: Asked = NOTHING) -> Function:
+    """Returns the function of a row. asked: inputs besides those of the plain call.
 
     Raises:
         FailedPreconditionError: The row has no answer for this robot.
         ResourceExhaustedError: The kernel needs too many operations.
+        UnimplementedError: A list of queries has several kernels.
     """
     robot._reject_mimic(row, method)
     robot._refuse_massless(row, method)
-    signature = robot.signature(row, method)
-    if signature.empty:
+    variant = asked.of(row)
+    kernel = robot.signature(row, method, variant)
+    if kernel.empty:
         raise FailedPreconditionError(f"{row.name} has no results for robot '{robot.name}', so it is not exported")
     plain = not row.kernel_option or method == row.options[row.kernel_option].default
-    name = "_".join((prefix, row.name) if plain else (prefix, row.name, method))
-    return Function(name, signature, robot._library.graph(signature), len(row.required), robot._left_out_of(row))
+    query = next((name for name, of in LISTS.items() if row_of(name) is row), row.name.replace("+", "_and_"))
+    name = "_".join((prefix, query) if plain else (prefix, query, method))
+    own = asked.defaults(robot, variant)
+    signature, entering = with_inputs(robot, asked, kernel, len(row.required), own)
+    try:
+        graph = robot._library.graph(kernel)
+    except UnimplementedError as refusal:
+        raise UnimplementedError(f"{refusal.message}: name the queries separately", path="queries") from None
+    return Function(name, signature, graph, len(row.required), robot._left_out_of(row) | own, len(own), entering)
 
 
 def _linked(target: Target, source: Path, library: Path, external: Sequence[str]) -> bool:
@@ -215,10 +244,18 @@ def _size(operand: Operand, padded: Any) -> str:
 
 
 def _header(
-    robot: Robot, functions: dict[Function, Query], prefix: str, machine: Target, target: str, external: Sequence[str]
+    robot: Robot,
+    functions: Mapping[Function, tuple[Query, str]],
+    prefix: str,
+    machine: Target,
+    target: str,
+    external: Sequence[str],
+    asked: Asked,
 ) -> str:
     at = robot.configuration
     own = ", ".join(f"{x:g}" for x in robot.gravity)
+    followers = zip(robot.tree.moving_joints, robot.tree.mimic, strict=True)
+    mimics = [f"{joint} = {of.multiplier:g} {of.joint} + {of.offset:g}" for joint, of in followers if of]
     if not machine.fuses:
         bits = "Without fused products, as here, the last bits differ, except those of sine and cosine."
     else:
@@ -240,9 +277,15 @@ def _header(
                 "NAME_eval: arrays by rows, as NumPy's. An optional input that is NULL has its default, an output that",
                 "is NULL is not written. w: workspace of NAME_W doubles, without meaning between calls.",
                 "NAME and the functions after it: CasADi's external functions, matrices by compressed columns. Their",
-                "inputs are those that are not optional. The shared library is for casadi.external(NAME, PATH).",
+                "inputs are those that are not optional, and wrenches, payload, damping and friction, without their",
+                "derivatives. The shared library is for casadi.external(NAME, PATH).",
                 "",
-                f"Gravity: ({own}) m/s^2 by default. SI units; conventions of dyn_service, see docs/conventions.md.",
+                "SI units; conventions of dyn_service, see docs/conventions.md. Vectors of links and joints are in",
+                "link axes, unless their text names others; spatial vectors have the angular part first. Rotations",
+                "R_WL turn link axes into world axes. The world frame is that of the root link in the robot's file.",
+                f"Gravity: ({own}) m/s^2 by default, in world axes.",
+                f"Passive joint forces in the robot's file: {', '.join(robot._about.passive) or 'none'}.",
+                *(_lists("Mimic joints, which have no entries in q, v and efforts:", mimics) if mimics else []),
                 "",
                 *_lists(f"q ({at.nq}):", at.position_names),
                 *_lists(f"v ({at.nv}):", at.velocity_names),
@@ -250,10 +293,15 @@ def _header(
         ),
         f'#ifndef {prefix.upper()}_H\n#define {prefix.upper()}_H\n\n#ifdef __cplusplus\nextern "C" {{\n#endif\n',
     ]
-    for function, row in functions.items():
+    for function, (row, method) in functions.items():
         signature, padded = function.signature, function.signature.padded
-        lines = [row.summary, f"Equation: {row.equation}", ""]
+        lines = [row.summary, f"Equation: {row.equation}", _passive(robot, row, method, asked), ""]
         for operand in signature.inputs:
+            if operand.name in TEXTS:
+                unit, about = TEXTS[operand.name]
+                title = f"optional {operand.name}: {_size(operand, padded)}, {unit}; {about}:"
+                lines += _lists(title, asked.entries(robot)[operand.name])
+                continue
             spec = row.inputs[operand.name]
             optional = "optional " if operand.name in row.optional else ""
             text = ", ".join(filter(None, (_size(operand, padded), spec.unit)))
@@ -262,7 +310,7 @@ def _header(
         for operand in signature.outputs:
             spec = row.outputs[operand.name]
             text = "; ".join(filter(None, (", ".join(filter(None, (_size(operand, ()), spec.unit))), spec.text)))
-            lines.append(f"-> {operand.name}: {text}")
+            lines.append(f"-> {_argument(operand, signature.inputs)}: {text}")
         for label, of in robot._rows.labels(row).items():
             lines += _lists(f"{label}, {row.labels[label].text}:", of)
         if any(operand.kind == "link" for operand in signature.inputs):
@@ -282,9 +330,18 @@ def _header(
     return "\n".join([*parts, "#ifdef __cplusplus\n}\n#endif\n\n#endif\n"])
 
 
+def _passive(robot: Robot, row: Query, method: str, asked: Asked) -> str:
+    """Returns the sentence about the passive joint forces in a function."""
+    acting = row.passive[method]
+    named = [part for part in PASSIVE_PARTS if part in acting & robot.tree.passive.acts]
+    if asked.of(row).overlay and asked.friction:
+        named = [part for part in PASSIVE_PARTS if part in acting & {*named, "damping", "friction"}]
+    return f"Passive joint forces that act: {', '.join(named) or 'none'}."
+
+
 def _argument(operand: Operand, inputs: Sequence[Operand]) -> str:
     """Returns the name of an output's argument: an output may have the name of an input."""
-    return f"{operand.name}_out" if operand.name in {each.name for each in inputs} else operand.name
+    return f"{operand.name}_out" if operand.name in {each.name for each in inputs} else operand.name.replace(".", "_")
 
 
 def _declared(name: str) -> str:
@@ -303,7 +360,12 @@ def _golden(robot: Robot, function: Function) -> tuple[list[Any], list[Any]]:
     signature = function.signature
     with np.errstate(all="ignore"):
         states, _ = drawn_states(signature, robot.tree)
-        answers = robot._kernel(signature)(*states)
+        for operand, array in zip(signature.inputs, states, strict=True):
+            if operand.kind == "payload":  # a body whose inertia is possible
+                body = np.array([1.0, 0.1, -0.1, 0.2, *np.eye(3)[ROWS, COLUMNS]])
+                array[:] = np.abs(array[..., :1]) * body
+        given = states if function.entering is None else compiled(function.entering)[0](*states)
+        answers = robot._kernel(function.kernel)(*(given if isinstance(given, tuple) else (given,)))
     answers = answers if isinstance(answers, tuple) else (answers,)
     finite = [np.isfinite(x).reshape(len(x), -1).all(axis=1) for x in answers]
     chosen = np.flatnonzero(np.logical_and.reduce(finite))[:STATES]
@@ -312,7 +374,7 @@ def _golden(robot: Robot, function: Function) -> tuple[list[Any], list[Any]]:
     return [x[chosen] for x in states], [x[chosen] for x in answers]
 
 
-def _self_test(robot: Robot, functions: dict[Function, Query], prefix: str, machine: Target) -> str:
+def _self_test(robot: Robot, functions: Mapping[Function, tuple[Query, str]], prefix: str, machine: Target) -> str:
     exact = machine.has_host_bits()
     parts = [_TEST_HEAD.replace("NAME", prefix).replace("EXACTLY", str(int(exact))).replace("LARGEST", repr(TOLERANCE))]
     calls = []

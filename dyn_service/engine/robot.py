@@ -348,6 +348,9 @@ class Robot(RobotQueries):
         queries: Iterable[str],
         folder: str | os.PathLike[str],
         *,
+        wrenches: Iterable[str] = (),
+        payload: Iterable[str] = (),
+        friction: bool = False,
         target: str = "host",
         name: str | None = None,
         force: bool = False,
@@ -355,8 +358,12 @@ class Robot(RobotQueries):
         """Writes queries as C functions that need no Python; see docs/export.md.
 
         Args:
-            queries: Names of queries, or `QUERY:METHOD` for a choice of its method, frame or integrator.
+            queries: Names of queries, or `QUERY:METHOD` for a choice of its method, frame or integrator;
+                `QUERY+QUERY` is one function of both.
             folder: Where to write; it is created.
+            wrenches: Links on which the functions take external wrenches.
+            payload: Links that carry a body whose mass, centre and inertia are inputs.
+            friction: Whether damping and Coulomb friction of the joints are inputs.
             target: The processor, one of `kernels.export.TARGETS`.
             name: The first part of all names; None: the robot's name.
             force: Whether to overwrite existing files.
@@ -367,11 +374,13 @@ class Robot(RobotQueries):
         Raises:
             UnimplementedError: There is no such query.
             InvalidArgumentError: An argument is invalid, a file exists, or the folder cannot be written.
+            NotFoundError: The robot has no link of that name.
             FailedPreconditionError: A query has no answer for this robot.
             ResourceExhaustedError: A query needs too many operations.
         """
         exporting = importlib.import_module("dyn_service.engine.export")  # imports the tracer
-        written: list[Path] = exporting.export(self, queries, folder, target=target, name=name, force=force)
+        options = {"wrenches": wrenches, "payload": payload, "friction": friction, "target": target}
+        written: list[Path] = exporting.export(self, queries, folder, **options, name=name, force=force)
         return written
 
     def export_fmu(
@@ -559,8 +568,6 @@ class Robot(RobotQueries):
             check_names(row, inputs)
             return self._evaluate(row, inputs, options or {})
         row, required, others = call_of(queries, given)
-        if row.parts and not self.nv:  # most outputs have no entries, and the others their own kernels
-            return self._separately(row, given)
         result = self._ask(row.name, required, others)
         if not row.parts:
             return {row.name: result}
@@ -647,6 +654,8 @@ class Robot(RobotQueries):
         before = calls.bound(others)
         if not loaded or (before is not None and before.loaded == loaded) or robot._is_singular(row, method):
             return
+        if robot.signature(row, method).padded:
+            return  # no kernel takes inputs without entries as they are
         selection = self._rows.selection(row, chosen, self.name)
         world = row.axes_option is not None and chosen[row.axes_option] == "world"
         rows = None if selection is None or world else selection.rows
@@ -854,8 +863,7 @@ class Robot(RobotQueries):
                 self._bind(poses, {})
             acting = link_wrenches(wrenches, self._link, lambda: self._rotations(pose))
             arguments[name_of_wrenches] = on_links(acting, self._tree) if row.links else on_bodies(acting, self._weld)
-        arrays = self._run(signature, arguments)
-        outputs: dict[str, Any] = dict(zip(row.outputs, arrays, strict=True))
+        outputs = self._run(row, signature, arguments)
         if row.axes_option is not None and chosen[row.axes_option] == "world":
             self._rows.turn_to_world(outputs, row, self._rotations(pose))
         outputs.update(self._rows.labels(row))
@@ -918,16 +926,19 @@ class Robot(RobotQueries):
             selection.apply(outputs)
         return outputs
 
-    def _run(self, signature: Signature, arguments: Mapping[str, Array]) -> tuple[Array, ...]:
+    def _run(self, row: Query, signature: Signature, arguments: Mapping[str, Array]) -> dict[str, Any]:
+        """Returns the outputs of a row, also those without entries, which no kernel computes."""
         given, lead = operands(signature, arguments)
-        if signature.empty:  # NumPy calls no function with an output without entries
-            filled = tuple(operand for operand in signature.outputs if operand.size)
-            found = iter(self._run(replace(signature, outputs=filled), arguments) if filled else ())
-            return tuple(
-                next(found) if operand.size else np.zeros(lead + operand.shape) for operand in signature.outputs
-            )
-        result = self._kernel(signature)(*given)
-        return result if isinstance(result, tuple) else (result,)
+        answer = () if signature.empty else self._kernel(signature)(*given)
+        arrays = answer if isinstance(answer, tuple) else (answer,)
+        computed = dict(zip((operand.name for operand in signature.outputs), arrays, strict=True))
+        if len(computed) == len(row.outputs):
+            return computed
+        sizes = self._sizes(links=row.links)
+        return {
+            name: computed[name] if name in computed else np.zeros(lead + spec.dims(sizes))
+            for name, spec in row.outputs.items()
+        }
 
     def _kernel(self, signature: Signature) -> np.ufunc:
         return self._library.kernel(signature)

@@ -44,7 +44,7 @@ def signature_of_term(robot: Robot, name: str) -> Signature:
         inputs.append(Operand(each, tuple(robot.sizes[size] for size in dims), kind, dims=dims))
     output = Operand("tau", (robot.nv,), "effort", dims=("nv",))
     padded = {each.name: len(each.shape) for each in inputs if not each.size}
-    return Signature(name, f"feedback.{name}", "moving", tuple(inputs), (output,), padded)
+    return Signature(name, f"feedback.{name}", "moving", tuple(inputs), (output,) if output.size else (), padded)
 
 
 def evaluated(robot: Robot, name: str, inputs: Mapping[str, Array]) -> Array:

@@ -97,17 +97,21 @@ class Rows:
         return names, {of: [self._movable[i] for i in places.get(of, ())] for of in ("row", "column")}
 
     @cached_property
-    def _parameters(self) -> tuple[str, ...]:
-        """Names of the dynamic parameters."""
+    def rates(self) -> tuple[str, ...]:
+        """Names of the rates of the moving joints, mimic joints too."""
         tree = self._tree
-        rates = [
+        return tuple(
             name if tree.inboard[i].nv == 1 else f"{name}.{part}"
             for name, i in zip(tree.moving_joints, tree.movable, strict=True)
             for part in tree.inboard[i].velocities
-        ]
+        )
+
+    @cached_property
+    def _parameters(self) -> tuple[str, ...]:
+        """Names of the dynamic parameters."""
         return (
-            *(f"{link}.{number}" for link in tree.links for number in INERTIAL),
-            *(f"{rate}.{part}" for part in LINEAR for rate in rates),
+            *(f"{link}.{number}" for link in self._tree.links for number in INERTIAL),
+            *(f"{rate}.{part}" for part in LINEAR for rate in self.rates),
         )
 
     def _name(self, dimension: str, of: str) -> tuple[str, ...] | None:

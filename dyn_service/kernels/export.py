@@ -20,7 +20,7 @@ correctly rounded sums: proved algorithms using rounding to odd (2008).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -122,7 +122,9 @@ def target_of(name: str) -> Target:
 class Function:
     """A kernel to export.
 
-    name: in C. required: number of inputs that have no default; they are the first. defaults: numbers of the others.
+    name: in C. required: number of inputs that have no default; they are the first. asked: number of those after them
+    that CasADi's function has too, but no derivatives. defaults: numbers of the optional ones. entering: computes the
+    inputs of the kernel from those of the function; None: they are the same.
     """
 
     name: str
@@ -130,10 +132,27 @@ class Function:
     graph: Graph | Rolled | Staged
     required: int
     defaults: Mapping[str, np.ndarray] = field(default_factory=dict)
+    asked: int = 0
+    entering: Graph | None = None
+
+    @property
+    def kernel(self) -> Signature:
+        """The signature of the kernel."""
+        return self.signature if self.entering is None else replace(self.signature, inputs=self.entered)
+
+    @property
+    def entered(self) -> tuple[Operand, ...]:
+        """The inputs of the kernel, if `entering` computes them."""
+        return () if self.entering is None else self.entering.signature.outputs
+
+    @property
+    def named_inputs(self) -> tuple[Operand, ...]:
+        """The inputs of CasADi's function."""
+        return self.signature.inputs[: self.required + self.asked]
 
     def workspace(self, target: Target) -> int:
         """Returns the number of doubles in `w`."""
-        operands = (*self.signature.inputs, *self.signature.outputs)
+        operands = (*self.signature.inputs, *self.entered, *self.signature.outputs)
         vectors = sum(operand.size for operand in operands) + self.graph.workspace
         return target.lanes * vectors + target.lanes - 1  # lanes - 1 more for alignment
 
@@ -182,7 +201,7 @@ def jacobian_of(function: Function, functions: Sequence[Function]) -> Function |
     names = [operand.name for operand in signature.inputs[: function.required]]
     wanted = {f"d{y.name}_d{x}" for y in signature.outputs for x in names}
     for other in functions:
-        if other is function or [x.name for x in other.signature.inputs[: other.required]] != names:
+        if other is function or other.named_inputs != function.named_inputs:
             continue
         blocks = {operand.name: operand for operand in other.signature.outputs}
         if (
@@ -269,10 +288,17 @@ class _Emitter:
             b.call(self._gather, [at(b, w, integer(self._size * first)), given, numbers, integer(count)])
             first += operand.size
         entered = function.graph.entered if isinstance(function.graph, Staged) else 0
+        taken = sum(operand.size for operand in function.entered)
+        cleared = at(b, w, integer(self._size * first))
+        with loop_over(b, integer(self._size * (taken + results + entered)), step=self._size) as offset:
+            b.store(ir.Constant(self._vector, [0.0] * self._vector.count), at(b, cleared, offset), align=self._size)
+        source = w
+        if function.entering is not None:
+            enter = emit_body(self._module, function.entering, self._vector, f"{function.name}.enter")
+            b.call(enter, [w, cleared, cleared])  # straight-line code, without a workspace
+            source, first = cleared, first + taken
         target = at(b, w, integer(self._size * first))
-        with loop_over(b, integer(self._size * (results + entered)), step=self._size) as offset:
-            b.store(ir.Constant(self._vector, [0.0] * self._vector.count), at(b, target, offset), align=self._size)
-        b.call(body, [w, target, at(b, target, integer(self._size * results))])
+        b.call(body, [source, target, at(b, target, integer(self._size * results))])
         b.ret_void()
         matrices, start = [], 0
         for operand in signature.outputs:
@@ -293,29 +319,31 @@ class _Emitter:
         for target, matrix in zip(outputs, results, strict=True):
             self._scatter_all(b, target, w, matrix.places.reshape(-1))
         b.ret(ir.Constant(I32, 0))
-        required = signature.inputs[: function.required]
-        self._add_casadi(
-            function,
-            function.name,
-            begin,
-            [(operand.name, Matrix.of(operand, range(operand.size))) for operand in required],
-            list(zip([operand.name for operand in signature.outputs], results, strict=True)),
-        )
+        names = [operand.name.replace(".", "_") for operand in signature.outputs]
+        inputs = self._columns(function)
+        self._add_casadi(function, function.name, begin, inputs, list(zip(names, results, strict=True)))
 
     def add_jacobian(self, function: Function, other: Function, begin: ir.Function, results: Sequence[Matrix]) -> None:
         """Adds jac_NAME: its inputs are those and the results of NAME, its results a block for each pair of them."""
         by_name = {operand.name: matrix for operand, matrix in zip(other.signature.outputs, results, strict=True)}
-        required, outputs = function.signature.inputs[: function.required], function.signature.outputs
+        outputs = function.signature.outputs
         nominal = [(f"out_{y.name}", Matrix((y.size, 1), np.full((y.size, 1), -1, dtype=np.int32))) for y in outputs]
         blocks = []
         for y in outputs:
-            for x in required:
-                block = by_name[f"d{y.name}_d{x.name}"]
-                blocks.append(
-                    (f"jac_{y.name}_{x.name}", Matrix((y.size, x.size), block.places.reshape(y.size, x.size)))
-                )
-        inputs = [(x.name, Matrix.of(x, range(x.size))) for x in required]
+            for k, x in enumerate(function.named_inputs):
+                places = np.full(y.size * x.size, -1, dtype=np.int32)
+                places = by_name[f"d{y.name}_d{x.name}"].places if k < function.required else places
+                blocks.append((f"jac_{y.name}_{x.name}", Matrix((y.size, x.size), places.reshape(y.size, x.size))))
+        inputs = self._columns(function)
         self._add_casadi(other, f"jac_{function.name}", begin, [*inputs, *nominal], blocks)
+
+    @staticmethod
+    def _columns(function: Function) -> list[tuple[str, Matrix]]:
+        """Returns the inputs of CasADi's function: the rows of a matrix are columns, as they are in memory."""
+        return [
+            (x.name, Matrix((x.shape[-1], x.size // x.shape[-1]), np.zeros(x.shape[::-1], dtype=np.int32)))
+            for x in function.named_inputs
+        ]
 
     def _add_casadi(
         self,
@@ -325,15 +353,15 @@ class _Emitter:
         inputs: Sequence[tuple[str, Matrix]],
         outputs: Sequence[tuple[str, Matrix]],
     ) -> None:
-        """Adds NAME and the functions that describe it. Inputs after those that the function requires are not read."""
+        """Adds NAME and the functions that describe it. Inputs of the kernel after `named_inputs` are NULL."""
         b, (arg, res, _, w, _) = self._function(name, I32, *[POINTER] * 4, I32)
         nothing = ir.Constant(POINTER, None)
 
         def pointer(array: Any, k: int) -> Any:
             return b.load(b.gep(array, [integer(k)], source_etype=POINTER), typ=POINTER)
 
-        given = [pointer(arg, k) for k in range(function.required)]
-        b.call(begin, [*given, *[nothing] * (len(function.signature.inputs) - function.required), w])
+        given = [pointer(arg, k) for k in range(len(function.named_inputs))]
+        b.call(begin, [*given, *[nothing] * (len(function.signature.inputs) - len(given)), w])
         for k, (_, matrix) in enumerate(outputs):
             self._scatter_all(b, pointer(res, k), w, matrix.by_columns)
         b.ret(ir.Constant(I32, 0))
@@ -349,6 +377,10 @@ class _Emitter:
             names = [self._text(each) for each, _ in operands]
             self._add_choice(f"{name}_name_{side}", names)
             self._add_choice(f"{name}_sparsity_{side}", [self._table(I64, each.sparsity) for _, each in operands])
+        if function.asked:
+            b, (index,) = self._function(f"{name}_diff_in", I32, I64)
+            outside = b.icmp_signed(">=", index, integer(len(function.named_inputs)))
+            b.ret(b.zext(b.or_(b.icmp_signed("<", index, integer(function.required)), outside), I32))
         for each in ("incref", "decref"):
             b, _ = self._function(f"{name}_{each}", ir.VoidType())
             b.ret_void()

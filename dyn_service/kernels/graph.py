@@ -118,7 +118,7 @@ def in_symbols(tree: Tree, bodies: Symbols, joints: Symbols, free: Symbols) -> T
     passive = {each.name: of_rate[k, :].T for k, each in enumerate(fields(Passive))}
     sprung = [float(joint.nv == 1) for joint in tree.inboard for _ in range(joint.nv)]
     passive["stiffness"] = constant(np.reshape(sprung, (-1, 1))) * passive["stiffness"]
-    inertia: tuple[Any, ...] = tuple(_inertia(of_body[:, i]) for i in range(len(tree)))
+    inertia: tuple[Any, ...] = tuple(inertia_in_symbols(of_body[:, i]) for i in range(len(tree)))
     return replace(
         tree,
         inertia=inertia,
@@ -127,7 +127,8 @@ def in_symbols(tree: Tree, bodies: Symbols, joints: Symbols, free: Symbols) -> T
     )
 
 
-def _inertia(numbers: Symbols) -> SymbolicInertia:
+def inertia_in_symbols(numbers: Symbols) -> SymbolicInertia:
+    """Returns the inertia with these numbers of a body, (10, 1)."""
     about = ex.zeros(3, 3)
     for k, (row, column) in enumerate(zip(ROWS, COLUMNS, strict=True)):
         about[row, column] = about[column, row] = numbers[4 + k]

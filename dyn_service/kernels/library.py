@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from dyn_service.errors import ResourceExhaustedError
+from dyn_service.errors import ResourceExhaustedError, UnimplementedError
 from dyn_service.kernels import store
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.compile_events import compilation
@@ -270,16 +270,19 @@ class KernelLibrary:
 
         Raises:
             ResourceExhaustedError: The kernel needs too many operations.
+            UnimplementedError: A list of queries has a kernel for each of them.
         """
         from dyn_service.kernels.budget import rolled_if_large
-        from dyn_service.kernels.frames import kernel_tree, welded
+        from dyn_service.kernels.frames import cheapest_frames, kernel_tree, kernel_trees, welded
         from dyn_service.kernels.staged import inner_of
 
-        form = self._get(signature).certificate.form
+        made = self._get(signature)
+        if isinstance(made.kernel, Separate):
+            raise UnimplementedError(f"{signature.name} of robot '{self.links.name}' is not one kernel but several")
         model = kernel_tree(self.links, signature.bodies)
-        chosen = signature.bodies != "chosen" or form == "chosen frames"
-        loops = rolled_if_large(model, inner_of(signature) or signature)
-        return _tracer(model, loops)(model if chosen else welded(self.links), signature)
+        chosen = (cheapest_frames if made.certificate.form == "chosen frames" else welded)(self.links)
+        loops = None if signature.parts else rolled_if_large(model, inner_of(signature) or signature)
+        return _tracer(model, loops)(kernel_trees(self.links, signature, chosen), signature)
 
     def _save(self, signature: Signature, about: dict[str, object], code: bytes) -> None:
         store.save(self._key(signature), json.dumps(about).encode() + b"\n" + code)
@@ -297,13 +300,13 @@ class KernelLibrary:
         )
 
 
-def _tracer(model: KernelTree, loops: Rolled | None) -> Callable[[KernelTree, Signature], Traced]:
+def _tracer(model: KernelTree, loops: Rolled | None) -> Callable[[Any, Signature], Traced]:
     """Returns the function that traces a kernel on a tree, as loops if `loops`, those on `model`, are given."""
     from dyn_service.kernels.graph import trace
     from dyn_service.kernels.rolled import roll
     from dyn_service.kernels.staged import inner_of, staged
 
-    def traced(of: KernelTree, signature: Signature) -> Traced:
+    def traced(of: Any, signature: Signature) -> Traced:
         def part(signature: Signature) -> Graph | Rolled:
             if loops is None:
                 return trace(of, signature)

@@ -35,10 +35,11 @@ class Operand:
 class Signature:
     """The operands of one kernel.
 
-    function: `module.function` under `dynamics/`. bodies: the bodies of its tree. padded: inputs without entries (`q`
-    of a robot without movable joints), which NumPy does not accept, with the number of their core axes; they are padded
-    to one entry that is ignored. inverts_mass_matrix: whether it solves with the mass matrix. parts: of a list of
-    queries, the signatures of their kernels; their outputs, in order, are the list's.
+    function: `module.function` under `dynamics/`. bodies: the bodies of its tree. outputs: those with entries; a robot
+    without movable joints has others, which `Robot` adds to results. padded: inputs without entries, which NumPy does
+    not accept, with the number of their core axes; they are padded to one entry that is ignored. inverts_mass_matrix:
+    whether it solves with the mass matrix. parts: of a list of queries, the signatures of their kernels that have
+    outputs; these, in order, are the list's.
     """
 
     name: str
@@ -75,8 +76,8 @@ class Signature:
 
     @property
     def empty(self) -> bool:
-        """Whether an output has no entries, so that there is nothing to compute."""
-        return not all(operand.size for operand in self.outputs)
+        """Whether no output has entries, so that there is nothing to compute."""
+        return not self.outputs
 
     @property
     def gufunc(self) -> str:
@@ -99,17 +100,18 @@ def signature_of(query: Query, method: str, sizes: Dimensions, variant: Variant 
             inputs += parameters(name, sizes) if variant.overlay else []
         elif variant.wrenches or spec.kind != "wrenches":
             inputs.append(Operand(name, spec.dims(sizes), spec.kind, spec.scalar, spec.shape))
-    outputs = tuple(Operand(name, spec.dims(sizes), spec.kind, dims=spec.shape) for name, spec in query.outputs.items())
+    outputs = (Operand(name, spec.dims(sizes), spec.kind, dims=spec.shape) for name, spec in query.outputs.items())
+    parts = (_part(query, part, choice, sizes, variant) for part, choice in query.choices(method))
     bodies: Bodies = "moving" if variant.overlay and query.bodies == "chosen" else query.bodies
     return Signature(
         "-".join(part for part in (query.name, method, *variant.names) if part),
         query.kernels[method],
         bodies,
         inputs=tuple(operand if operand.size else replace(operand, shape=(1,)) for operand in inputs),
-        outputs=outputs,
+        outputs=tuple(operand for operand in outputs if operand.size),
         padded={operand.name: len(operand.shape) for operand in inputs if not operand.size},
         inverts_mass_matrix=method in query.inverts_mass_matrix,
-        parts=tuple(_part(query, part, choice, sizes, variant) for part, choice in query.choices(method)),
+        parts=tuple(part for part in parts if part.outputs),
     )
 
 

@@ -10,6 +10,7 @@ inverse_kinematics  positions at which links reach targets, for many problems at
 laws             control laws as data: checked, evaluated
 loads            efforts and wrenches that are held through a step
 mujoco           MuJoCo as the engine
+peer_tasks       targets of inverse kinematics as tasks of pink and mink
 parts            long simulations as a series of requests
 rheonomic        systems with prescribed joints
 simulate         the loop of `simulate`

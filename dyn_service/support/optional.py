@@ -52,6 +52,8 @@ LIBRARIES: Mapping[str, Library] = {
     "casadi": Library("casadi", "symbolic"),
     "sympy": Library("sympy", "symbolic"),
     "cyclonedds": Library("cyclonedds", "ros2"),
+    "pink": Library("pin-pink", "tasks"),
+    "mink": Library("mink", "tasks"),
     "pinocchio": Library("pin", None),
 }
 """Keys are import names."""

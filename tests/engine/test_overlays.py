@@ -946,8 +946,8 @@ WRONG: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("part", WRONG)
 def test_certificates_detect_small_errors(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = robot("fixed")
-    right = graph._inertia
-    monkeypatch.setattr(graph, "_inertia", lambda given: WRONG[part](right(given)))
+    right = graph.inertia_in_symbols
+    monkeypatch.setattr(graph, "inertia_in_symbols", lambda given: WRONG[part](right(given)))
     signature = mine.signature(QUERIES["inverse_dynamics"], "", Variant(overlay=True))
     _, certificate, _ = certified(mine.tree, signature, interpreted)
     assert not certificate.holds

@@ -337,3 +337,11 @@ def test_a_robot_without_moving_joints_has_all_results_that_have_entries() -> No
     np.testing.assert_allclose(robot.body_recursion(none, none, none).force[:, 2], [2.0 * weight, weight], rtol=1e-15)
     assert robot.energy_derivatives(none, none).potential == robot.energy(none, none).potential == 3.0 * weight
     assert robot.centroidal_derivatives(none, none, none).centre.tolist() == [0.5, 1.0, 1.5]
+    row = QUERIES["link_motion"]
+    assert not robot.has_kernel(row)
+    robot.prepare(["link_motion"])
+    assert robot.has_kernel(row)
+    assert robot.has_kernel(QUERIES["mass_matrix"])  # there is nothing to compute
+    found = robot.evaluate(["mass_matrix", "energy"], q=np.zeros((2, 0)), v=none)
+    assert found["mass_matrix"].shape == (2, 0, 0)
+    assert found["energy"].potential.tolist() == [3.0 * weight] * 2

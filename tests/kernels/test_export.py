@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
-from dyn_service import Overlay, Payload, Robot
+from dyn_service import JointNumbers, Overlay, Payload, Robot, Wrench
 from dyn_service.api.queries import QUERIES
-from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from dyn_service.errors import (
+    DynError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnimplementedError,
+)
 from dyn_service.kernels import budget
 from dyn_service.kernels.export import TARGETS, target_of
 from dyn_service.model.description import RootType
@@ -181,6 +190,18 @@ def test_code_generated_by_casadi_calls_the_object(tmp_path: Path, casadi: Modul
     assert (found == 2.0 * robot.inverse_dynamics(q, v, a)).all()
 
 
+@needs_compiler
+@pytest.mark.parametrize("example", ["swing_up", "panda_motion"])
+def test_ipopt_takes_the_same_iterates_as_with_expressions_of_casadi(example: str, casadi: ModuleType) -> None:
+    command = [sys.executable, str(ROOT / "examples" / f"{example}.py")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    counts = re.findall(r": (\d+) iterations", done)
+    assert len(counts) == 2
+    assert counts[0] == counts[1]
+    assert all(float(each) < 1e-9 for each in re.findall(r" (\d\.\de[+-]\d+)", done)), done
+
+
 def test_same_bytes_in_another_process(tmp_path: Path) -> None:
     file = URDF / "pendulum.urdf"
     Robot.from_urdf(file).export(["inverse_dynamics", "energy"], tmp_path / "one")
@@ -205,6 +226,8 @@ def test_loops_and_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert graph.is_rolled
     done = subprocess.run([self_test(tmp_path, robot.name)], capture_output=True, text=True)
     assert done.stdout.count("good: same bits") == 2, done.stdout
+    with pytest.raises(UnimplementedError, match="name the queries separately"):
+        robot.export(["inverse_dynamics+energy"], tmp_path, force=True)
 
 
 @pytest.mark.parametrize("target", TARGETS[1:])
@@ -241,6 +264,130 @@ def test_other_processors_run(target: str, tmp_path: Path) -> None:
     done = subprocess.run([*runner, program], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("good") == 2
+
+
+BARE_METAL = """
+extern void _start(void);
+static void reset(void)
+{
+    *(volatile unsigned *)0xE000ED88 |= 0xFu << 20; /* the coprocessor access register: the FPU is on */
+    __asm volatile("dsb; isb");
+    _start();
+}
+__attribute__((section(".vectors"), used)) static void *const vectors[] = {(void *)0x20400000, (void *)reset};
+"""
+PLACES = """
+SECTIONS
+{
+    . = 0;
+    .text : { KEEP(*(.vectors)) *(.text*) KEEP(*(.init)) KEEP(*(.fini)) *(.rodata*) }
+    .ARM.exidx : { *(.ARM.exidx*) }
+    . = 0x20000000;
+    .data : { *(.data*) }
+    __bss_start__ = .;
+    .bss : { *(.bss* COMMON) }
+    __bss_end__ = .;
+    __end__ = .;
+    end = .;
+}
+"""
+
+
+def test_cortex_m7_runs_without_an_operating_system(tmp_path: Path) -> None:
+    """On QEMU's mps2-an500; the program prints by semihosting."""
+    compiler, emulator = shutil.which("arm-none-eabi-gcc"), shutil.which("qemu-system-arm")
+    if compiler is None or emulator is None:
+        pytest.skip("arm-none-eabi-gcc and qemu-system-arm are not installed")
+    names = ["inverse_dynamics", "forward_dynamics_derivatives", "step:semi_implicit_euler"]
+    Robot.from_urdf(URDF / "scara.urdf").export(names, tmp_path, target="cortex-m7")
+    (tmp_path / "start.c").write_text(BARE_METAL)
+    (tmp_path / "places.ld").write_text(PLACES)
+    options = ["-mcpu=cortex-m7", "-mfpu=fpv5-d16", "-mfloat-abi=hard", "-mthumb", "--specs=rdimon.specs"]
+    files = ["-T", "places.ld", "start.c", "scara_selftest.c", "scara.o", "-o", "selftest"]
+    subprocess.run([compiler, *options, *files], check=True, cwd=tmp_path, capture_output=True)
+    machine = ["-M", "mps2-an500", "-nographic", "-semihosting-config", "enable=on,target=native"]
+    command = [emulator, *machine, "-kernel", str(tmp_path / "selftest")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("good") == 3, done.stdout
+
+
+WASM = """
+const fs = require("fs"), [file, name, ...sizes] = process.argv.slice(2);
+WebAssembly.instantiate(fs.readFileSync(file), {}).then(({instance: {exports}}) => {
+    let at = 65536 * exports.memory.grow(4);
+    const inputs = JSON.parse(fs.readFileSync(0)), places = inputs.map(x => {
+        const place = at;
+        if (x) { new Float64Array(exports.memory.buffer, at, x.length).set(x); at += 8 * x.length; }
+        return x ? place : 0;
+    });
+    const out = at;
+    exports[name](...places, out, out + 8 * sizes[0]);
+    console.log(JSON.stringify(Array.from(new Float64Array(exports.memory.buffer, out, sizes[0]))));
+});
+"""
+
+
+def test_wasm_runs_in_node(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None or shutil.which("wasm-ld") is None:
+        pytest.skip("node and wasm-ld are not installed")
+    robot = Robot.from_urdf(URDF / "panda.urdf")
+    library = robot.export(["forward_dynamics"], tmp_path, target="wasm32")[-1]
+    (tmp_path / "run.js").write_text(WASM)
+    rng = np.random.default_rng(7)
+    for k in range(3):
+        q, v, tau = rng.normal(size=(3, robot.nv))
+        command = [node, str(tmp_path / "run.js"), str(library), "panda_forward_dynamics_eval", str(robot.nv)]
+        given = json.dumps([*(x.tolist() for x in (q, v, tau)), [0.0, 0.0, -1.6] if k else None])
+        done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+        expected = robot.forward_dynamics(q, v, tau, gravity=[0.0, 0.0, -1.6] if k else None)
+        np.testing.assert_allclose(json.loads(done.stdout), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+HARNESS = """
+#include <stdlib.h>
+#include "panda.h"
+int main(void)
+{
+    double *q = malloc(8 * N), *v = malloc(8 * N), *a = malloc(8 * N), *w = malloc(8 * WORK);
+    double *out[OUTPUTS], sum = 0.0;
+    int k, i;
+    for (k = 0; k < N; k++)
+        q[k] = 0.1 * k, v[k] = 0.2, a[k] = -0.3;
+    for (k = 0; k < OUTPUTS; k++)
+        out[k] = malloc(8 * (k ? N * N : N));
+    if (EVAL(q, v, a, 0, out[0], out[1], out[2], out[3], w))
+        return 2;
+    for (k = 0; k < OUTPUTS; k++)
+        for (i = 0; i < (k ? N * N : N); i++)
+            sum += out[k][i];
+    return sum == 0.0;
+}
+"""
+
+
+@needs_compiler
+def test_valgrind_finds_no_error_and_no_allocation(tmp_path: Path) -> None:
+    """The arrays are on the heap, and as large as they must be; the workspace is not set."""
+    valgrind, host = shutil.which("valgrind"), target_of("host")
+    if valgrind is None:
+        pytest.skip("valgrind is not installed")
+    if host.processor == "x86_64" and not host.fuses:
+        pytest.skip("this processor has no AVX2")
+    robot = Robot.from_urdf(URDF / "panda.urdf")
+    target = "x86-64-v3" if host.processor == "x86_64" else "host"  # valgrind has no AVX-512
+    robot.export(["inverse_dynamics_derivatives"], tmp_path, target=target)
+    (tmp_path / "harness.c").write_text(HARNESS)
+    name = "panda_inverse_dynamics_derivatives"
+    sizes = {"EVAL": f"{name}_eval", "WORK": f"{name.upper()}_W", "N": str(robot.nv), "OUTPUTS": "4"}
+    options = ["-g", *(f"-D{key}={value}" for key, value in sizes.items())]
+    assert COMPILER is not None
+    subprocess.run([COMPILER, *options, "harness.c", "panda.o", "-o", "harness"], check=True, cwd=tmp_path)
+    command = [valgrind, "--error-exitcode=9", "--leak-check=no", "./harness"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "total heap usage: 8 allocs" in done.stderr
 
 
 @needs_compiler
@@ -281,7 +428,101 @@ def test_header_has_units_shapes_and_order(tmp_path: Path) -> None:
     assert " * q: (4), rad | m; joint positions\n" in text
     assert re.search(r" \* link: \(\d+\); name of the point's link.*; 1 at the link, 0 elsewhere\n", text)
     assert "optional point: (3), m; " in text
+    assert "Passive joint forces in the robot's file: none." in text
+    panda = Robot.from_urdf(URDF / "panda.urdf", joints=ROOT / "config" / "panda_joints.yaml")
+    panda.export(["inverse_dynamics", "mass_matrix", "link_poses"], tmp_path, force=True)
+    acts = re.findall(r"Passive joint forces that act: (.*)\.", (tmp_path / "panda.h").read_text())
+    assert acts == ["friction, armature", "armature", "none"]
+    assert "0 panda_finger_joint2 = 1 panda_finger_joint1 + 0" in (tmp_path / "panda.h").read_text()
     assert "int arm_point_motion_local_eval(const double *q, " in text
+
+
+def call(library: Path, name: str, size: int, *arrays: Any) -> None:
+    """Calls NAME_eval; None is NULL."""
+    w = np.full(size, np.nan)
+    given = [ctypes.c_void_p(None if array is None else array.ctypes.data) for array in (*arrays, w)]
+    assert ctypes.CDLL(str(library))[f"{name}_eval"](*given) == 0
+
+
+@pytest.fixture(scope="module")
+def pushed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Robot, Path]:
+    """The Panda, whose functions take two wrenches, a payload on a fixed link, and friction."""
+    robot = Robot.from_urdf(URDF / "panda.urdf")
+    folder = tmp_path_factory.mktemp("pushed")
+    names = ["inverse_dynamics", "inverse_dynamics_derivatives", "forward_dynamics+mass_matrix+constraint_forces"]
+    robot.export(names, folder, wrenches=PUSHED, payload=["panda_hand", "panda_link0"], friction=True)
+    return robot, folder
+
+
+PUSHED = ["panda_hand", "panda_link0", "panda_link3"]  # the first is fixed to a moving link, the second never moves
+BODY = (2.0, 0.1, -0.2, 0.3, 0.03, 0.001, -0.002, 0.04, 0.003, 0.05)
+
+
+@needs_compiler
+def test_wrenches_payload_and_friction_are_inputs(pushed: tuple[Robot, Path]) -> None:
+    robot, folder = pushed
+    done = subprocess.run([self_test(folder, robot.name)], capture_output=True, text=True, check=True)
+    assert done.stdout.count("good: same bits") == 3
+    (library,) = folder.glob("lib*")
+    rng = np.random.default_rng(5)
+    q, v, a = rng.normal(size=(3, robot.nv))
+    wrenches, damping, friction = rng.normal(size=(3, 6)), *rng.uniform(0.1, 2.0, (2, robot.sizes["nr"]))
+    payload, tau = np.array([BODY, BODY]), np.zeros(robot.nv)
+    inertia = np.array([[0.03, 0.001, -0.002], [0.001, 0.04, 0.003], [-0.002, 0.003, 0.05]])
+    pairs = zip(robot._rows.rates, damping, friction, strict=True)
+    joints = {name: JointNumbers(damping=d, friction=f) for name, d, f in pairs}
+    acting = [Wrench(link, W[:3], W[3:], frame=link) for link, W in zip(PUSHED, wrenches, strict=True)]
+    carried = [Payload("panda_hand", 2.0, BODY[1:4], inertia)]
+    for some in range(5):  # all, then each input alone
+        w, p, d, f = (x if some in (0, k) else None for k, x in enumerate((wrenches, payload, damping, friction), 1))
+        numbers = {
+            n: replace(x, **{k: None for k, y in (("damping", d), ("friction", f)) if y is None})
+            for n, x in joints.items()
+        }
+        overlay = Overlay(payloads=() if p is None else carried, joints=numbers)
+        expected = robot.inverse_dynamics(q, v, a, wrenches=None if w is None else acting, overlay=overlay)
+        call(library, "panda_inverse_dynamics", 700, q, v, a, w, p, d, f, None, tau)
+        np.testing.assert_allclose(tau, expected, rtol=0, atol=1e-14 * np.abs(expected).max())
+
+
+@needs_compiler
+def test_casadi_gives_wrenches_but_no_derivatives_of_them(pushed: tuple[Robot, Path], casadi: ModuleType) -> None:
+    robot, folder = pushed
+    (library,) = map(str, folder.glob("lib*"))
+    f = casadi.external("panda_inverse_dynamics", library)
+    assert f.name_in() == ["q", "v", "a", "wrenches", "payload", "damping", "friction"]
+    assert [f.is_diff_in(k) for k in range(f.n_in())] == [True] * 3 + [False] * 4
+    n, rates = robot.nv, robot.sizes["nr"]
+    rng = np.random.default_rng(6)
+    q, v, a = rng.normal(size=(3, n))
+    given = [q, v, a, rng.normal(size=(6, 3)), np.zeros((10, 2)), *np.zeros((2, rates))]
+    symbols = [casadi.MX.sym(f.name_in(k), *f.size_in(k)) for k in range(f.n_in())]
+    J = casadi.Function("J", symbols, [f(*symbols), casadi.jacobian(f(*symbols), symbols[1])])
+    acting = [Wrench(link, W[:3], W[3:], frame=link) for link, W in zip(PUSHED, given[3].T, strict=True)]
+    tau, by_v = J(*given)
+    expected = robot.inverse_dynamics_derivatives(q, v, a, wrenches=acting)
+    np.testing.assert_allclose(np.array(tau).ravel(), expected.tau, rtol=1e-13)
+    np.testing.assert_allclose(np.array(by_v), expected.dtau_dv, rtol=0, atol=1e-13)
+
+
+@needs_compiler
+def test_lists_are_one_function(tmp_path: Path) -> None:
+    robot = Robot.from_urdf(URDF / "scara.urdf")
+    robot.export(["whole_body_terms", "step+energy:semi_implicit_euler"], tmp_path)
+    done = subprocess.run([self_test(tmp_path, "scara")], capture_output=True, text=True, check=True)
+    names = ["scara_whole_body_terms", "scara_energy_and_step_semi_implicit_euler"]
+    assert done.stdout.splitlines() == [f"{name}: 4 states, good: same bits" for name in names]
+
+
+@needs_compiler
+def test_robot_without_moving_joints(tmp_path: Path) -> None:
+    robot = Robot.from_text(ARM.replace("continuous", "fixed"))
+    robot.export(["point_motion", "link_poses+inverse_dynamics"], tmp_path)
+    done = subprocess.run([self_test(tmp_path, "arm")], capture_output=True, text=True, check=True)
+    assert done.stdout.count("good: same bits") == 2
+    assert "jacobian" not in _prototype(tmp_path / "arm.h", "arm_point_motion_eval")
+    with pytest.raises(FailedPreconditionError, match="inverse_dynamics has no results"):
+        robot.export(["inverse_dynamics"], tmp_path / "other")
 
 
 def test_overlay_is_exported_as_its_numbers(tmp_path: Path) -> None:
@@ -305,7 +546,10 @@ ERRORS: dict[str, tuple[dict[str, object], type[DynError], str]] = {
     "header": ({"name": "Time"}, InvalidArgumentError, "C or CMake use this name"),
     "query": ({"queries": ["inverse_dynamic"]}, UnimplementedError, "did you mean 'inverse_dynamics'"),
     "computation": ({"queries": ["simulate"]}, UnimplementedError, "simulate is a computation"),
-    "list": ({"queries": ["energy+mass_matrix"]}, UnimplementedError, "name the queries separately"),
+    "list": ({"queries": ["energy+topology"]}, InvalidArgumentError, "topology has no inputs"),
+    "link": ({"wrenches": ["lin"]}, NotFoundError, "has no link 'lin'"),
+    "twice": ({"queries": ["inverse_dynamics"], "payload": ["base", "base"]}, InvalidArgumentError, "twice"),
+    "not taken": ({"wrenches": "base"}, InvalidArgumentError, "none of the queries takes wrenches: omit it"),
     "none": ({"queries": []}, InvalidArgumentError, "at least one query"),
     "method": (
         {"queries": ["forward_dynamics:x"]},

@@ -1,0 +1,143 @@
+"""Inputs of exported functions for external wrenches, payloads and joint friction.
+
+A kernel takes the wrenches and inertias of all bodies. Exported functions take those of chosen links, and a program
+that runs before the kernel computes its inputs from them, in the kernel's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dyn_service.api.queries import Query
+from dyn_service.api.spec import Variant
+from dyn_service.dynamics import expressions as ex
+from dyn_service.dynamics.spatial import Mat, constant
+from dyn_service.kernels.frames import KernelTree
+from dyn_service.kernels.graph import Graph, inertia_in_symbols
+from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.model.parameters import BODIES, COLUMNS, JOINTS, OF_BODY, OF_RATE, ROWS, parameters_of
+
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+
+TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "wrenches": ("N m | N", "[torque; force] on each link, at its origin in its axes"),
+        "payload": (
+            "kg | m | kg m^2",
+            "a body fixed to each link: [mass; centre of mass; inertia about it: xx, xy, xz, yy, yz, zz], in its frame",
+        ),
+        "damping": ("N m s/rad | N s/m", "viscous damping of each rate"),
+        "friction": ("N m | N", "Coulomb friction of each rate"),
+    }
+)
+"""Unit and text of each input."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The inputs that were asked for. wrenches, payload: names of links. friction: whether friction and damping."""
+
+    wrenches: tuple[str, ...] = ()
+    payload: tuple[str, ...] = ()
+    friction: bool = False
+
+    def of(self, row: Query) -> Variant:
+        """Returns the variant of a row's kernel."""
+        overlay = row.overlay is not None and bool(self.payload or self.friction)
+        return Variant(row.wrenches is not None and bool(self.wrenches), overlay)
+
+    def defaults(self, robot: Robot, variant: Variant) -> dict[str, np.ndarray]:
+        """Returns the default numbers of the inputs of a kernel, by name."""
+        found = {"wrenches": np.zeros((len(self.wrenches), 6))} if variant.wrenches else {}
+        if variant.overlay and self.payload:
+            found["payload"] = np.zeros((len(self.payload), OF_BODY))
+        if variant.overlay and self.friction and robot.sizes["nr"]:
+            found |= {name: np.array(getattr(robot.tree.passive, name)) for name in ("damping", "friction")}
+        return found
+
+    def entries(self, robot: Robot) -> dict[str, Sequence[str]]:
+        """Returns the names of the entries of each input."""
+        rates = robot._rows.rates
+        return {"wrenches": self.wrenches, "payload": self.payload, "damping": rates, "friction": rates}
+
+
+NOTHING = Asked()
+
+
+def with_inputs(
+    robot: Robot, asked: Asked, kernel: Signature, required: int, defaults: Mapping[str, np.ndarray]
+) -> tuple[Signature, Graph | None]:
+    """Returns the signature of an exported function, and the program from its inputs to those of the kernel.
+
+    Args:
+        robot: The robot.
+        asked: The inputs that were asked for.
+        kernel: The signature of the kernel.
+        required: The number of its required inputs. The asked ones follow these.
+        defaults: Of the asked inputs that this kernel has.
+    """
+    plain = [each for each in kernel.inputs if each.kind not in ("wrenches", "overlay")]
+    added = [Operand(each, x.shape, "payload" if each == "payload" else "plain") for each, x in defaults.items()]
+    exported = replace(kernel, inputs=(*plain[:required], *added, *plain[required:]))
+    if not added:
+        return exported, None
+    with ex.graph():
+        symbols = {each.name: ex.sym(each.name, each.size) for each in exported.inputs}
+        entered = _entered(robot, asked, kernel, symbols)
+        program = ex.Program.of([*symbols.values()], [ex.densify(ex.vec(entered[x.name])) for x in kernel.inputs])
+        signature = replace(exported, name=f"{kernel.name}-inputs", outputs=kernel.inputs, parts=())
+        return exported, Graph(program, signature)
+
+
+def _entered(robot: Robot, asked: Asked, kernel: Signature, symbols: Mapping[str, Mat]) -> dict[str, Mat]:
+    """Returns the inputs of a kernel by name."""
+    weld, links = robot.bodies, kernel.bodies == "links"
+    tree = robot.tree if links else weld.tree
+    rotation = (np.eye(3),) * len(tree) if links else weld.rotation
+    at = KernelTree(tree, rotation, (np.zeros(3),) * len(tree) if links else weld.origin)
+
+    def moved(names: Sequence[str], given: Mat, size: int) -> list[tuple[int, int, Mat]]:
+        """Returns link, body and numbers of each entry; those of links that never move are dropped."""
+        placed = [(i := robot._link(name, ""), i if links else weld.body[i]) for name in names]
+        return [(*where, x) for where, x in zip(placed, ex.vertsplit(given, size), strict=True) if where[1] >= 0]
+
+    entered = dict(symbols)
+    numbers = {name: constant(np.reshape(x, (-1, 1))) for name, x in parameters_of(tree).items()}
+    for operand in kernel.inputs:
+        if operand.kind == "wrenches":
+            parts = [ex.zeros(6, 1) for _ in tree.links]
+            for link, body, W in moved(asked.wrenches, symbols[operand.name], 6):
+                parts[body] += at.wrench(link, W)
+        elif operand.kind == "overlay" and operand.name.endswith(f".{BODIES}"):
+            parts = ex.vertsplit(numbers[BODIES], OF_BODY)
+            for link, body, x in moved(asked.payload, symbols.get("payload", ex.zeros(0, 1)), OF_BODY):
+                parts[body] = _carried(parts[body], x, at.rotation[link], at.origin[link])
+        elif operand.kind == "overlay":
+            name = operand.name.rpartition(".")[2]
+            parts = [numbers[name]]
+            if name == JOINTS and "damping" in symbols:
+                table = ex.reshape(numbers[JOINTS], OF_RATE, operand.shape[0])
+                parts = [ex.vec(ex.vertcat(symbols["damping"].T, symbols["friction"].T, table[2:, :]))]
+        else:
+            continue
+        entered[operand.name] = ex.zeros(operand.size, 1) if operand.name in kernel.padded else ex.vertcat(*parts)
+    return entered
+
+
+def _carried(body: Mat, payload: Mat, R: Any, p: Any) -> Mat:
+    """Returns the numbers of a body that carries a payload on a link with the pose R, p in it."""
+    own, added = inertia_in_symbols(body), inertia_in_symbols(payload)
+    mass = own.mass + added.mass
+    share = added.mass / (mass + ex.logic_not(mass))  # 0 without mass
+    R = constant(R)
+    apart = R @ added.com + constant(np.reshape(p, (3, 1))) - own.com
+    between = own.mass * share * (ex.dot(apart, apart) * ex.eye(3) - apart @ apart.T)
+    about = own.about_com + R @ added.about_com @ R.T + between
+    entries = [about[row, column] for row, column in zip(ROWS, COLUMNS, strict=True)]
+    return ex.vertcat(mass, own.com + share * apart, *entries)

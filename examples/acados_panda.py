@@ -1,0 +1,73 @@
+"""A motion of the Panda within its torque limits, planned by acados with exported dynamics and their derivatives.
+
+Needs acados with its Python interface acados_template (see docs/export.md), the extra `symbolic` and a C compiler. It
+writes into the current folder.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import casadi as ca
+import numpy as np
+
+from dyn_service import Robot
+
+try:
+    from acados_template import AcadosModel, AcadosOcp, AcadosOcpSolver
+except ImportError:
+    print("acados is not installed: see docs/export.md")
+    sys.exit(0)
+
+KNOTS, TIME_S = 20, 0.5
+robot = Robot.from_urdf(Path(__file__).parent.parent / "urdf" / "panda.urdf")
+n, folder = robot.nv, Path("panda_c").resolve()
+library = robot.export(["forward_dynamics", "forward_dynamics_derivatives"], folder, force=True)[-1]
+
+q, v, tau = (ca.MX.sym(name, n) for name in ("q", "v", "tau"))
+accelerations = ca.external("panda_forward_dynamics", str(library))
+model = AcadosModel()
+model.name, model.x, model.u, model.xdot = "panda_motion", ca.vertcat(q, v), tau, ca.MX.sym("xdot", 2 * n)
+model.f_expl_expr = ca.vertcat(v, accelerations(q, v, tau))
+model.f_impl_expr = model.xdot - model.f_expl_expr
+
+start = robot.neutral()
+start[3], start[5] = -1.5, 1.5
+goal = start + np.array([0.5, 0.4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+hold, most = robot.gravity_forces(goal), robot.limits.efforts
+ocp = AcadosOcp()
+ocp.model, ocp.dims.N = model, KNOTS
+ocp.acados_include_path, ocp.acados_lib_path = (f"{os.environ['ACADOS_SOURCE_DIR']}/{x}" for x in ("include", "lib"))
+cost, limits, options = ocp.cost, ocp.constraints, ocp.solver_options
+cost.cost_type = cost.cost_type_e = "LINEAR_LS"
+cost.W, cost.W_e = np.diag([10.0] * n + [1.0] * n + [1e-4] * n), np.diag([1e4] * n + [100.0] * n)
+cost.Vx, cost.Vu, cost.Vx_e = np.eye(3 * n, 2 * n), np.eye(3 * n, n, -2 * n), np.eye(2 * n)
+cost.yref_e = np.concatenate([goal, np.zeros(n)])
+cost.yref = np.concatenate([cost.yref_e, hold])
+limits.lbu, limits.ubu, limits.idxbu = -most, most, np.arange(n)
+limits.x0 = rest = np.concatenate([start, np.zeros(n)])
+options.tf, options.integrator_type, options.nlp_solver_type = TIME_S, "ERK", "SQP"  # RK4, one step between knots
+options.hessian_approx, options.qp_solver = "GAUSS_NEWTON", "PARTIAL_CONDENSING_HPIPM"
+# The library of acados' code is linked with that of the robot, and finds it there.
+options.model_external_shared_lib_dir, options.model_external_shared_lib_name = str(folder), "panda"
+os.environ["LDFLAGS"] = f"-Wl,-rpath,{folder}"
+
+solver = AcadosOcpSolver(ocp, json_file="panda_motion.json")
+for k in range(KNOTS):
+    solver.set(k, "x", rest)
+    solver.set(k, "u", hold)
+solver.set(KNOTS, "x", rest)
+status = solver.solve()
+assert status == 0, f"acados ends with status {status}"
+
+x = np.array([solver.get(k, "x") for k in range(KNOTS + 1)])
+u = np.array([solver.get(k, "u") for k in range(KNOTS)])
+own = robot.step(x[:-1, :n], x[:-1, n:], u, TIME_S / KNOTS, integrator="rk4")
+apart = np.abs(x[1:] - np.concatenate([own.q, own.v], axis=-1)).max()
+assert apart < 1e-6, f"acados' states and steps of Robot differ by {apart:.1e}"
+assert (np.abs(u) <= most + 1e-6).all()
+iterations, seconds = (np.max(solver.get_stats(name)) for name in ("sqp_iter", "time_tot"))
+print(
+    f"{iterations} SQP iterations in {1e3 * seconds:.1f} ms, ends"
+    f" {np.abs(x[-1, :n] - goal).max():.4f} rad from the goal, {apart:.1e} from the steps of Robot"
+)
