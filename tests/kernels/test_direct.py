@@ -114,7 +114,7 @@ def assert_same(found: Any, expected: Any) -> None:
 # Accepted arguments.
 
 
-LARGER = ("inverse_dynamics", "forward_dynamics", "computed_torque", "constraint_forces", "energy", "mass_matrix", "step")
+LARGER = ("inverse_dynamics", "forward_dynamics", "computed_torque", "constraint_forces", "energy", "mass_matrix")
 """Rows whose kernels of the Panda are made for other tests too; its others are compiled for the wide run."""
 
 ASKED = wide(
