@@ -52,6 +52,10 @@ LIBRARIES: Mapping[str, Library] = {
     "casadi": Library("casadi", "symbolic"),
     "sympy": Library("sympy", "symbolic"),
     "cyclonedds": Library("cyclonedds", "ros2"),
+    "xarray": Library("xarray", "studies"),
+    "dask": Library("dask", "studies"),
+    "distributed": Library("distributed", "studies"),
+    "zarr": Library("zarr", "studies"),
     "pinocchio": Library("pin", None),
 }
 """Keys are import names."""
