@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def holds_labelled(value: Any) -> bool:
         return any(map(holds_labelled, value.values()))
     if is_labelled(value):
         return True
-    names = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", ())
+    names: Iterable[str] = getattr(value, "__struct_fields__", ()) or getattr(value, "__dataclass_fields__", ())
     return any(holds_labelled(getattr(value, name, None)) for name in names)
 
 
