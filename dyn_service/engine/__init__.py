@@ -8,6 +8,7 @@ altered_trees   the trees of a robot with an overlay or payload
 overlaid_robot  a robot with an overlay: kernels of the original, changed numbers
 rows            names and axes of the rows of results
 export          queries as C functions: header, self-test, CMake file
+exported_inputs  their inputs for wrenches, payloads and friction of chosen links and joints
 fmu             a robot as an FMU: fmu.c, which it compiles, and modelDescription.xml
 rollouts        many steps of a simulation, with a control law
 """
