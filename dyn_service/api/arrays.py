@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def read_npz(path: Path) -> dict[str, Any]:
 
 def numbers(value: Any) -> Array | None:
     """Returns the value as an array of doubles; None if it has other entries than real numbers, or masked ones."""
-    if value.__class__ is not np.ndarray and _is_masked(value):
+    if value.__class__ is not np.ndarray and (_is_masked(value) or holds_labelled(value)):
         return None
     try:
         array = np.asarray(value)
@@ -70,6 +70,7 @@ def kernel_input(value: Any) -> Array:
 
 
 _PLAIN = frozenset({float, int})
+_LABELLED = frozenset({"xarray", "dask"})
 
 
 def _is_masked(value: Any) -> bool:
@@ -78,6 +79,25 @@ def _is_masked(value: Any) -> bool:
     if masks is not None and isinstance(value, list | tuple):
         return not _PLAIN.issuperset(map(type, value)) and any(map(_is_masked, value))
     return masks is not None and bool(masks.is_masked(value))
+
+
+def is_labelled(value: Any) -> bool:
+    """Returns whether a value is an array of xarray or dask, which NumPy would convert, and load, without a word."""
+    return type(value).__module__.partition(".")[0] in _LABELLED
+
+
+def holds_labelled(value: Any) -> bool:
+    """Returns whether an array of xarray or dask is a value, or in its lists, maps and fields."""
+    if _LABELLED.isdisjoint(sys.modules) or value.__class__ in _PLAIN:
+        return False
+    if isinstance(value, list | tuple):
+        return any(map(holds_labelled, value))
+    if isinstance(value, Mapping):
+        return any(map(holds_labelled, value.values()))
+    if is_labelled(value):
+        return True
+    names: Iterable[str] = getattr(value, "__struct_fields__", ()) or getattr(value, "__dataclass_fields__", ())
+    return any(holds_labelled(getattr(value, name, None)) for name in names)
 
 
 def vector(value: Any, path: str) -> Array:
@@ -127,6 +147,9 @@ def found(value: Any) -> str:
     """Returns a short description of a value for errors; for masked and boolean arrays also how to convert them."""
     if _is_masked(value):
         return "masked entries: fill them (`filled`) or leave them out"
+    if is_labelled(value):
+        name = type(value).__name__
+        return f"an array of {type(value).__module__.partition('.')[0]} ({name}): load it with `{name}.compute()` first"
     if getattr(value, "dtype", None) == np.bool_:
         return f"shape {value.shape} of bool: convert it with `astype(float)`"
     shape = getattr(value, "shape", None)

@@ -12,6 +12,11 @@ from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.support.suggestions import LONGEST, did_you_mean
 
 
+def labelled(robot: Any, row: Row, arguments: Mapping[str, Any]) -> Any:
+    """Returns the answer to a call with arrays of xarray or dask; see `dyn_service.studies.labels`."""
+    return import_module("dyn_service.studies.labels").ask(robot, row, arguments)  # late: it is above this module
+
+
 def row_of(name: str) -> Query:
     """Returns the row of that name; of a list, errors as `lists.row_of_list`."""
     row = QUERIES.get(name)

@@ -1064,7 +1064,8 @@ class RobotQueries(RobotProperties, ABC):
     def random_configuration(self, *, seed: int = 0, out: Out = None) -> PositionResult:
         """A random position within the limits of each joint; the same for the same seed.
 
-        Joints without limits: angles within pi rad, lengths within 1 m of zero, any rotation.
+        Joints without limits (or beyond 1e9): angles within pi rad, lengths within 1 m of zero, any rotation. Joints
+        with one limit: angles within 2 pi rad, lengths within 2 m of it.
         """
 
     @query(

@@ -392,6 +392,10 @@ class Query(Row):
         """The optional inputs and the options, in the order of the method's parameters."""
         return tuple(name for name, sent in self.parameters.items() if sent and name not in self.required)
 
+    def named(self, given: Sequence[Any], others: Sequence[Any]) -> dict[str, Any]:
+        """Returns the method's arguments by name; see `arguments`."""
+        return dict(zip((*self.required, *self.optional_arguments), (*given, *others), strict=True))
+
     def arguments(self, given: Sequence[Any], others: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns inputs and options by name.
 

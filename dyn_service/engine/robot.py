@@ -26,10 +26,10 @@ from numpy.typing import ArrayLike
 
 from dyn_service.api import preparation
 from dyn_service.api.arguments import mapped
-from dyn_service.api.arrays import broadcast, found, with_leading_axes
+from dyn_service.api.arrays import broadcast, found, holds_labelled, with_leading_axes
 from dyn_service.api.cost import leads_of, overlay_lead
 from dyn_service.api.description import RobotDescription, Sizes
-from dyn_service.api.inputs import check_names, checked_option, checked_options, missing_input
+from dyn_service.api.inputs import check_names, checked_option, checked_options, labelled, missing_input
 from dyn_service.api.lists import call_of, row_of_list, with_own_axes
 from dyn_service.api.named import names_of, one_hot
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
@@ -605,6 +605,8 @@ class Robot(RobotQueries):
 
     def _ask_into(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...], out: Any, workers: Any) -> Any:
         entry, calls = QUERIES[row], self.row_calls.get(row)
+        if holds_labelled(given) or holds_labelled(others):
+            return labelled(self, entry, dict(entry.named(given, others), out=out, workers=workers))
         arrays = () if out is None else output_arrays(entry, out)
         count = self._workers if workers is None else checked_workers(workers)
         # Arrays of subclasses, whose operators may differ, are set by assignment.
@@ -617,6 +619,8 @@ class Robot(RobotQueries):
 
     def _answer(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
         """Answers calls that are not bound: accepts all arguments and reports errors. Binds their options."""
+        if holds_labelled(given) or holds_labelled(others):
+            return labelled(self, row, row.named(given, others))
         inputs, options = row.arguments(given, others)
         if row.overlay is not None and inputs.get(row.overlay) is not None:
             view = self._view(row, inputs, checked_options(row, options))
@@ -793,6 +797,8 @@ class Robot(RobotQueries):
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         entry = COMPUTATIONS[row]
+        if holds_labelled(arguments):
+            return labelled(self, entry, arguments)
         robot = self.asked(entry, arguments)
         # A gravity in the arguments replaces the robot's own, which may have leading axes.
         lead = robot.lead if arguments.get("gravity") is None else robot.tree.lead

@@ -54,6 +54,10 @@ LIBRARIES: Mapping[str, Library] = {
     "cyclonedds": Library("cyclonedds", "ros2"),
     "pink": Library("pin-pink", "tasks"),
     "mink": Library("mink", "tasks"),
+    "xarray": Library("xarray", "studies"),
+    "dask": Library("dask", "studies"),
+    "distributed": Library("distributed", "studies"),
+    "zarr": Library("zarr", "studies"),
     "pinocchio": Library("pin", None),
 }
 """Keys are import names."""

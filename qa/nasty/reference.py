@@ -70,13 +70,18 @@ def turn(axis: arb_mat, angle: arb) -> arb_mat:
     return identity() + K * angle.sin() + K * K * (2 * half * half)
 
 
+_ZERO = 1e-100
+"""Differences of equal numbers end below this, some at 1e-270; as a scale, such a number would make errors infinite."""
+
+
 def double(m: arb_mat | arb) -> Array:
-    """The nearest doubles. A ball wider than fifty digits of the largest entry is no reference."""
+    """The nearest doubles, 0 below `_ZERO`. A ball wider than fifty digits of the largest entry is no reference."""
     entries = [m] if isinstance(m, arb) else m.entries()
     largest = max([abs(float(x.mid())) for x in entries], default=0.0)
     for x in entries:
-        assert float(x.rad()) <= 1e-50 * largest + 1e-100, f"the reference lost its digits: {x}"
+        assert float(x.rad()) <= 1e-50 * largest + _ZERO, f"the reference lost its digits: {x}"
     found = np.array([float(x.mid()) for x in entries])
+    found[np.abs(found) < _ZERO] = 0.0
     return found[0] if isinstance(m, arb) else found.reshape(m.nrows(), m.ncols())
 
 

@@ -105,8 +105,20 @@ def counted(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> Counted:
 # Accepted arguments.
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-@pytest.mark.parametrize(("name", "root"), [("panda", "fixed"), ("scara", "floating")])
+LARGER = ("inverse_dynamics", "forward_dynamics", "constraint_forces")
+"""Rows whose kernels of large robots are part of the default suite."""
+
+ID_OF = lambda of: of if isinstance(of, str | int) else of.name
+
+
+@pytest.mark.parametrize(
+    ("name", "root", "row"),
+    wide(
+        ((name, root, row) for name, root in (("scara", "floating"), ("panda", "fixed")) for row in ROWS),
+        lambda case: case[0] == "scara" or case[2].name in LARGER,
+    ),
+    ids=ID_OF,
+)
 def test_every_row_equals_the_slow_path(name: str, root: str, row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     robot = robot_of(name, root)
     ask = getattr(robot, row.name)
@@ -121,13 +133,15 @@ def test_every_row_equals_the_slow_path(name: str, root: str, row: Query, monkey
 
 @pytest.mark.parametrize(
     ("name", "states", "row"),
-    [
-        *((name, states, row) for name, states in (("panda", 3), ("panda", 200)) for row in ROWS),
-        *wide(
-            (("solo12", 64, row) for row in ROWS), lambda case: case[2].name in ("inverse_dynamics", "forward_dynamics")
+    wide(
+        (
+            (name, states, row)
+            for name, states in (("cart_pendulum", 3), ("panda", 3), ("panda", 200), ("solo12", 64))
+            for row in ROWS
         ),
-    ],
-    ids=lambda of: of if isinstance(of, str | int) else of.name,
+        lambda case: case[0] == "cart_pendulum" or case[2].name in LARGER[: 2 if case[0] == "solo12" else 3],
+    ),
+    ids=ID_OF,
 )
 def test_a_batch_equals_the_slow_path(name: str, states: int, row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     """The 200 states of the Panda are converted in several parts."""

@@ -190,7 +190,7 @@ def test_what_meets_a_plane_leaves_it_as_the_law_says(rise: Robot, damping: floa
         [1e-4],
         [-1.4],
         dt=5e-5,
-        steps=400,
+        steps=240,
         every=10,
         gravity=(0, 0, 0),
         contacts=Contact("b", stiffness=1e6, damping=damping),

@@ -21,6 +21,9 @@ Scalars = Sequence[Scalar]
 Terms = Sequence[tuple[Scalar, Array]]
 """Sum of scalars times constant matrices or vectors; the scalar None is 1."""
 
+NO_LIMIT = 1e9
+"""rad or m; files contain 1e16 for joints that turn without end."""
+
 
 class Arithmetic(NamedTuple):
     """Functions of scalars that are not operators. less: (a, b, then, otherwise), `then` where a < b; a, b >= 0."""
@@ -228,12 +231,14 @@ class Joint:
         return list(-dot(self.turning(v, _units(self.nv, (*v, *w))), w))
 
     def random(self, rng: np.random.Generator, lower: Array, upper: Array) -> Array:
-        """Returns a random position (nq,) within the limits, (nq,) each; without limits within pi rad or 1 m of
-        zero.
+        """Returns a random position (nq,) within the limits, (nq,) each.
+
+        With one limit, within 2 pi rad or 2 m of it; with none, within pi rad or 1 m of zero.
         """
         reach = np.where(self.angles, np.pi, 1.0)
-        bounded = np.isfinite(lower) & np.isfinite(upper) & (lower < upper)
-        return rng.uniform(np.where(bounded, lower, -reach), np.where(bounded, upper, reach))
+        low, high = (lower > -NO_LIMIT) & (lower < upper), (upper < NO_LIMIT) & (lower < upper)
+        least = np.where(low, lower, np.where(high, upper - 2 * reach, -reach))
+        return rng.uniform(least, np.where(high, upper, least + 2 * reach))
 
     # Freedom of `kernels/frames.py`: the frame of the body, and inertia that may be transferred to the parent.
 

@@ -22,7 +22,9 @@ from typing import Any
 
 import zmq
 
+from dyn_service.api.arrays import holds_labelled
 from dyn_service.api.description import RobotDescription
+from dyn_service.api.inputs import labelled
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, GaitQueries, Overlay, RobotQueries
 from dyn_service.errors import DeadlineExceededError, DynError, FailedPreconditionError
 from dyn_service.model.description import RootType
@@ -398,6 +400,8 @@ class RemoteRobot(RemoteRobotProperties, RobotQueries):
 
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
         entry = QUERIES[row]
+        if holds_labelled(given) or holds_labelled(others):
+            return labelled(self, entry, entry.named(given, others))
         request = flows.query_request(self, entry, given, others)
         reader = self._readers.get(row)
         reply = self._client.ask(request, self._timeout_s, reader or flows.read_head)
@@ -406,4 +410,6 @@ class RemoteRobot(RemoteRobotProperties, RobotQueries):
         return array_of(reply, entry, flows.leading(entry, request.inputs) + self._cores[row])
 
     def _compute(self, row: str, **arguments: Any) -> Any:
+        if holds_labelled(arguments):
+            return labelled(self, COMPUTATIONS[row], arguments)
         return self._client.run(flows.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)
