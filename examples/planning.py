@@ -27,10 +27,12 @@ def solved(name, x, residual, g, start, *, gauss_newton=True, **bounds):
 
 
 def compare(results):
-    """Prints the results of `solved` by name, and how far those of the first two are apart."""
+    """Prints the results of `solved` by name, and how far the iterates of the first two are apart: at most 1e-9."""
     for name, (_, objective, seconds) in results.items():
         print(f"{name:>13}: {len(objective)} iterations, cost {objective[-1]:.9f}, {seconds:.3f} s")
     (x, first, _), (y, second, _) = list(results.values())[:2]
     same = min(len(first), len(second))
     costs = np.abs(first[:same] - second[:same]).max() / np.abs(second[:same]).max()
+    assert len(first) == len(second), "the numbers of iterations differ"
+    assert costs < 1e-9, f"costs differ by {costs:.1e}"
     print(f"differences: cost of the first {same} iterations {costs:.1e}, solution {np.abs(x - y).max():.1e}")

@@ -138,6 +138,11 @@ def with_leading_axes(value: Any, lead: tuple[int, ...]) -> Any:
         return value  # the consumer reports the error
 
 
+def found_instead(kind: str, value: Any) -> str:
+    """Returns `found` for a value that must be an object of a class; for a mapping also how to make one."""
+    return found(value) + (f"; use {kind}(**..)" if isinstance(value, Mapping) else "")
+
+
 def found(value: Any) -> str:
     """Returns a short description of a value for errors; for masked and boolean arrays also how to convert them."""
     if _is_masked(value):

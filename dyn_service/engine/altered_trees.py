@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dyn_service.api.arrays import Array, broadcast, found, numbers
+from dyn_service.api.arrays import Array, broadcast, found, found_instead, numbers
 from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.building import too_large
@@ -65,7 +65,9 @@ def with_overlay(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTree
     """
     if not isinstance(overlay, Overlay):
         hint = "; use Overlay(payloads=..)" if isinstance(overlay, Payload) else ""
-        raise InvalidArgumentError(f"{_last(path)} must be an Overlay, found {found(overlay)}{hint}", path=path)
+        raise InvalidArgumentError(
+            f"{_last(path)} must be an Overlay, found {found_instead('Overlay', overlay)}{hint}", path=path
+        )
     reader = _Reader(tree, path)
     inertia, gravity = reader.inertia(overlay), None
     passive = reader.passive(overlay)
@@ -219,7 +221,7 @@ class _Reader:
             )
         payloads = [overlay.payloads] if isinstance(overlay.payloads, Payload) else overlay.payloads
         if isinstance(payloads, str) or not isinstance(payloads, Sequence):
-            raise self._wrong(".payloads", "must be a Payload or a list of them", payloads)
+            raise self._wrong(".payloads", "must be a Payload or a list of them", payloads, "Payload")
         for k, payload in enumerate(payloads):
             place = f".payloads[{k}]" if len(payloads) > 1 or isinstance(overlay.payloads, Sequence) else ".payloads"
             self.carry(payload, made, place)
@@ -228,7 +230,7 @@ class _Reader:
     def carry(self, payload: Any, made: dict[int, BodyInertia], place: str = "") -> None:
         """Adds a payload to the inertia of its link."""
         if not isinstance(payload, Payload):
-            raise self._wrong(place, "must be a Payload", payload)
+            raise self._wrong(place, "must be a Payload", payload, "Payload")
         link = self._link(payload.link, f"{place}.link")
         own = made.get(link, self._tree.inertia[link])
         with np.errstate(over="ignore", invalid="ignore"):
@@ -326,7 +328,7 @@ class _Reader:
     def _inertial(self, said: Inertial, own: BodyInertia, place: str) -> BodyInertia:
         mass = own.mass if said.mass is None else self._mass(said.mass, f"{place}.mass")
         if not np.all(mass):
-            raise self._refused(f"{place}.mass", "must be given: the link has no mass")
+            raise self._refused(f"{place}.mass", "must be given, in kg: the link has no mass in the robot's file")
         com = own.com if said.com is None else self.numbers(said.com, f"{place}.com", (3,))
         _, axes, inertia = own.centre or (com, None, own.about_com)
         if said.inertia is not None:
@@ -352,7 +354,7 @@ class _Reader:
             raise self._wrong(f".{part}", f"must be a map from names to {kind.__name__}", given)
         for name, said in given.items():
             if not isinstance(said, kind):
-                raise self._wrong(f".{part}.{name}", f"must be {_an(kind.__name__)}", said)
+                raise self._wrong(f".{part}.{name}", f"must be {_an(kind.__name__)}", said, kind.__name__)
         return list(given.items())
 
     def _link(self, name: Any, place: str) -> int:
@@ -373,8 +375,9 @@ class _Reader:
             )
         return known[name]
 
-    def _wrong(self, place: str, expected: str, value: Any) -> InvalidArgumentError:
-        return self._refused(place, f"{expected}, found {found(value)}")
+    def _wrong(self, place: str, expected: str, value: Any, kind: str = "") -> InvalidArgumentError:
+        """Returns the error for a wrong value. kind: the class that it must have."""
+        return self._refused(place, f"{expected}, found {found_instead(kind, value) if kind else found(value)}")
 
     def _refused(self, place: str, why: str) -> InvalidArgumentError:
         between = " " if why.startswith("must") else ": "

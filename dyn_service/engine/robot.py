@@ -1041,9 +1041,11 @@ class Robot(RobotQueries):
     def _link(self, name: str, path: str) -> int:
         index = self._link_index.get(name) if isinstance(name, str) else None
         if index is None:
+            of_frame = path.endswith(".frame")
+            what, names = ("frame", ("world", *self.link_names)) if of_frame else ("link", self.link_names)
             raise NotFoundError(
-                f"robot '{self.name}' has no link '{name}'; its links are {', '.join(self.link_names)}"
-                f"{did_you_mean(name, self.link_names)}",
+                f"robot '{self.name}' has no {what} '{name}'; its {what}s are {', '.join(names)}"
+                f"{did_you_mean(name, names)}",
                 path=path,
             )
         return index

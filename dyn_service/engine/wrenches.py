@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dyn_service.api.arrays import broadcast, found, vector
+from dyn_service.api.arrays import broadcast, found_instead, vector
 from dyn_service.api.queries import Array, Wrench
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.kernels.wrenches import Place
@@ -33,14 +33,14 @@ def link_wrenches(
     listed = [wrenches] if isinstance(wrenches, Wrench) else wrenches
     if isinstance(listed, str) or not isinstance(listed, Sequence):
         raise InvalidArgumentError(
-            f"wrenches must be a Wrench or a list of them, found {found(wrenches)}{_from_map(wrenches)}",
+            f"wrenches must be a Wrench or a list of them, found {found_instead('Wrench', wrenches)}",
             path="inputs.wrenches",
         )
     for k, wrench in enumerate(listed):
         path = f"inputs.wrenches[{k}]"
         if not isinstance(wrench, Wrench):
             raise InvalidArgumentError(
-                f"wrenches[{k}] must be a Wrench, found {found(wrench)}{_from_map(wrench)}", path=path
+                f"wrenches[{k}] must be a Wrench, found {found_instead('Wrench', wrench)}", path=path
             )
         link = index(wrench.link, f"{path}.link")
         parts = {part: vector(getattr(wrench, part), f"{path}.{part}") for part in ("torque", "force", "point")}
@@ -60,10 +60,6 @@ def link_wrenches(
         torque, force = np.broadcast_arrays(torque, force)
         acting.append((link, torque, force))
     return acting
-
-
-def _from_map(given: object) -> str:
-    return "; use Wrench(**..)" if isinstance(given, Mapping) else ""
 
 
 def on_links(wrenches: list[tuple[int, Array, Array]], tree: Tree) -> Array:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dyn_service.api.arrays import found, numbers, vector
+from dyn_service.api.arrays import found, found_instead, numbers, vector
 from dyn_service.api.queries import DEFAULT_FRICTION, Array, Contact, RobotQueries
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.configuration import Configuration
@@ -51,7 +51,7 @@ def listed(contacts: Contact | Sequence[Contact] | None, *, batches: bool = Fals
     given = () if contacts is None else [contacts] if isinstance(contacts, Contact) else contacts
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise InvalidArgumentError(
-            f"contacts must be a Contact or a list of them, found {found(given)}", path="contacts"
+            f"contacts must be a Contact or a list of them, found {found_instead('Contact', given)}", path="contacts"
         )
     checked = (_checked(contact, f"contacts[{k}]", batches=batches) for k, contact in enumerate(given))
     return tuple(replace(each, friction=DEFAULT_FRICTION) if each.friction is None else each for each in checked)
@@ -61,9 +61,9 @@ def check_links(robot: RobotQueries, contacts: Sequence[Contact]) -> None:
     """Raises `NotFoundError` unless the robot has the contacts' links."""
     for k, contact in enumerate(contacts):
         if contact.link not in robot.link_names:
-            near = did_you_mean(contact.link, robot.link_names)
+            known = f"its links are {', '.join(robot.link_names)}{did_you_mean(contact.link, robot.link_names)}"
             raise NotFoundError(
-                f"contacts[{k}]: robot '{robot.name}' has no link '{contact.link}'{near}", path=f"contacts[{k}].link"
+                f"contacts[{k}]: robot '{robot.name}' has no link '{contact.link}'; {known}", path=f"contacts[{k}].link"
             )
 
 
@@ -76,7 +76,7 @@ def check_joint(at: Configuration, name: str, path: str) -> None:
 
 def _checked(contact: Any, path: str, *, batches: bool) -> Contact:
     if not isinstance(contact, Contact):
-        raise InvalidArgumentError(f"{path} must be a Contact, found {found(contact)}", path=path)
+        raise InvalidArgumentError(f"{path} must be a Contact, found {found_instead('Contact', contact)}", path=path)
     for name, kind, expected in (("link", str, "a name"), ("rigid", bool, "true or false")):
         if not isinstance(getattr(contact, name), kind):
             said = found(getattr(contact, name))
@@ -89,7 +89,8 @@ def _checked(contact: Any, path: str, *, batches: bool) -> Contact:
     largest = np.abs(normal).max(axis=-1, keepdims=True)
     if not (largest > _MIN_NORMAL).all():
         raise InvalidArgumentError(
-            f"{path}.normal must have a direction, found {found(contact.normal)}", path=f"{path}.normal"
+            f"{path}.normal must have a direction, away from the plane, found {found(contact.normal)}",
+            path=f"{path}.normal",
         )
     direction = normal / largest  # scaled, so that the square cannot overflow
     unit = direction / np.linalg.norm(direction, axis=-1, keepdims=True)

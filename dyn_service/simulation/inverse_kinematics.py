@@ -107,6 +107,7 @@ class InverseKinematics:
     attempts: NDArray[np.int_]
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of positions whose square is no number
 def inverse_kinematics(
     robot: RobotQueries,
     targets: Target | Sequence[Target],
@@ -321,7 +322,7 @@ class _Solver:
         active, lowest, stalled = np.arange(n), np.full(n, np.inf), np.zeros(n, int)
         for _ in range(self.iterations + 1):
             e, J, errors = self.errors(q[active], rows[active])
-            cost = np.einsum("ni,ni->n", e, e)
+            cost = np.minimum(np.einsum("ni,ni->n", e, e), np.finfo(float).max)
             reached = np.asarray((errors <= self.tolerances).all(axis=(1, 2)))
             best.keep_better(active, _Found(q[active], errors, cost, reached))
             stalled[active] = np.where(cost < (1.0 - _STALLED) * lowest[active], 0, stalled[active] + 1)
@@ -344,7 +345,7 @@ class _Solver:
             per_metre, per_radian = goal.weights
             if goal.position is not None:
                 error = goal.position[rows] - motion.position
-                sizes[:, k, 0] = np.linalg.norm(error, axis=-1)
+                sizes[:, k, 0] = _length(error)
                 parts.append(per_metre * error)
                 jacobians.append(per_metre * motion.jacobian[:, 3:])
             if goal.rotation is not None:
@@ -441,6 +442,12 @@ def _finite(path: str, value: ArrayLike, shape: tuple[int, ...], single: bool = 
         wanted = f"({sizes},)" if single else f"(..., {sizes})"
         raise InvalidArgumentError(f"{path} must be {wanted} finite numbers, found {found(value)}", path=path)
     return array
+
+
+def _length(vector: Array) -> Array:
+    """Returns the lengths of (..., 3), also where their square overflows."""
+    length = np.linalg.norm(vector, axis=-1)
+    return np.asarray(np.where(np.isinf(length), np.hypot.reduce(vector, axis=-1), length))
 
 
 def _unit(path: str, vector: Array) -> Array:

@@ -293,7 +293,11 @@ def test_other_forms_take_the_slow_path(panda: Robot, counted: Counted, wrenches
 
 WRONG: dict[str, tuple[Any, str, str]] = {
     "no such link": (Wrench("panda_hnad"), "inputs.wrenches[0].link", "did you mean 'panda_hand'"),
-    "no such frame": (Wrench("panda_hand", frame="wrold"), "inputs.wrenches[0].frame", "no link 'wrold'"),
+    "no such frame": (
+        Wrench("panda_hand", frame="wrold"),
+        "inputs.wrenches[0].frame",
+        "no frame 'wrold'; its frames are world, .*; did you mean 'world'",
+    ),
     "a link that is no text": (Wrench(3), "inputs.wrenches[0].link", "no link '3'"),  # type: ignore[arg-type]
     "two numbers": (Wrench("panda_hand", force=(1.0, 2.0)), "inputs.wrenches[0].force", "shape"),
     "four numbers": (Wrench("panda_hand", point=[1.0, 2.0, 3.0, 4.0]), "inputs.wrenches[0].point", "shape"),

@@ -302,6 +302,14 @@ def test_seeds_without_a_rotation_are_refused(length: float) -> None:
     assert error.value.path == "seed"
 
 
+@pytest.mark.filterwarnings("error")
+def test_positions_whose_square_is_no_number() -> None:
+    robot = Robot.from_urdf(URDF / "ur5e.urdf")
+    far = inverse_kinematics(robot, Target(link=robot.link_names[-1], position=(1e160, 0.0, -1e160)), attempts=2)
+    assert reason(far) == "out_of_reach"
+    assert float(far.position_error[0]) == pytest.approx(2**0.5 * 1e160)
+
+
 def test_quaternions_of_the_answer_are_unit_and_a_moving_base_is_never_out_of_reach() -> None:
     seed = 1.5 * FLOATING.configuration.neutral
     found = inverse_kinematics(FLOATING, Target(link="l2", position=(0.0, 3.0, 0.0)), seed=seed, attempts=1)

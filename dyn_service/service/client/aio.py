@@ -323,7 +323,9 @@ class AsyncRemoteRobot(RemoteRobotProperties, AsyncRobotQueries):
 
     def with_timeout(self, timeout_s: float) -> AsyncRemoteRobot:
         """Returns the same robot on the same connection with another time limit for each call."""
-        return AsyncRemoteRobot(self._client, self.description, timeout_s=timeout_s, names=self.names)
+        made = self._copied()
+        made._timeout_s = check_seconds("timeout_s", timeout_s)
+        return made
 
     async def constraint_basis(self, joint: str) -> Array:
         """Returns the directions in which a joint carries load; see `RobotQueries.constraint_basis`."""

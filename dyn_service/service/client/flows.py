@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cache
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
+from dyn_service.api.arrays import found_instead
 from dyn_service.api.description import RobotDescription, RobotProperties
 from dyn_service.api.inputs import checked_options
 from dyn_service.api.named import lead_of
@@ -30,6 +32,7 @@ from dyn_service.errors import (
     InvalidArgumentError,
     NotFoundError,
     ResourceExhaustedError,
+    UnimplementedError,
     from_wire,
 )
 from dyn_service.model.configuration import Configuration, Limits
@@ -398,6 +401,11 @@ class RemoteRobotProperties(RobotProperties):
         InvalidArgumentError: A joint is named twice or missing.
     """
 
+    _overlay: Overlay | None = None
+    """Sent with each request; see `overlaid`."""
+
+    _owns_client = False
+
     def __init__(self, description: RobotDescription, names: Sequence[str] | None = None) -> None:
         self.names: list[str] | None = None
         """The order of the joints in arrays, sent with each request; None: the server's order."""
@@ -425,10 +433,69 @@ class RemoteRobotProperties(RobotProperties):
         if said != known:
             raise InternalError(f"the server's description of the robot is invalid: sizes {said}, expected {known}")
 
+    def overlaid(self, overlay: Overlay) -> Self:
+        """Returns this robot with the numbers of an overlay, on the same connection; see `Robot.overlaid`.
+
+        Each request carries the overlay, and the server checks it; `description` and `fingerprint` are those of the
+        robot without it. For a robot that the server keeps, with a name, see `Client.overlay_robot`.
+
+        Raises:
+            InvalidArgumentError: It is no `Overlay`, or this robot has one already.
+        """
+        if not isinstance(overlay, Overlay):
+            raise InvalidArgumentError(
+                f"overlay must be an Overlay, found {found_instead('Overlay', overlay)}", path="overlay"
+            )
+        if self._overlay is not None:
+            raise InvalidArgumentError("the robot has an overlay already: put all numbers into one", path="overlay")
+        made = self._copied()
+        made._overlay = overlay
+        return made
+
+    def _copied(self) -> Self:
+        """Returns this robot on the same connection, which the copy does not own."""
+        made = copy(self)
+        made._owns_client = False
+        return made
+
+    @property
+    def gravity(self) -> Array:
+        """(3,) m/s^2 in world axes, used by calls without a gravity; of an overlay it may have leading axes."""
+        given = None if self._overlay is None else self._overlay.gravity
+        return super().gravity if given is None else np.array(given, float)
+
+    @property
+    def free(self) -> Array:
+        """(nv,): 0 where a joint is locked by the overlay, else 1."""
+        locked = () if self._overlay is None else self._overlay.locked
+        return np.array([float(joint not in locked) for joint in self.configuration.velocity_joints])
+
+
+def put_overlay(robot: RemoteRobotProperties, overlay: Overlay, row: Row, inputs: dict[str, Any]) -> None:
+    """Adds the robot's overlay to the inputs of a request.
+
+    Raises:
+        InvalidArgumentError: They have another one.
+        UnimplementedError: The query takes no overlay, but depends on its numbers.
+    """
+    if row.name == "dynamic_parameters":
+        raise UnimplementedError(f"{row.name} takes no overlay: add the robot by Client.overlay_robot")
+    name, gravity = row.first("overlay"), row.first("gravity")
+    if name is not None and inputs.get(name) is not None:
+        raise InvalidArgumentError(
+            "the robot has an overlay already: omit it, or use the robot without", path=f"inputs.{name}"
+        )
+    if name is not None:
+        inputs[name] = overlay
+    elif gravity is not None and inputs.get(gravity) is None and overlay.gravity is not None:
+        inputs[gravity] = robot.gravity
+
 
 def query_request(robot: RemoteRobotProperties, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Ask:
     """Returns the request for a row of `QUERIES`; the arguments are those of `RobotQueries._ask`."""
     inputs, options = row.arguments(given, others)
+    if robot._overlay is not None:
+        put_overlay(robot, robot._overlay, row, inputs)
     packed = pack_inputs(inputs, row)
     if robot.names is not None and row.has_joint_order:
         packed[NAMES] = robot.names
@@ -439,6 +506,8 @@ def computation(row: Computation, arguments: dict[str, Any], robot: RemoteRobotP
     """Computes a row of `COMPUTATIONS`, in several requests if it has parts."""
     name, model = (UNSET, UNSET) if robot is None else (robot.name, robot.fingerprint)
     said = {} if robot is None or robot.names is None else {NAMES: robot.names}
+    if robot is not None and robot._overlay is not None:
+        put_overlay(robot, robot._overlay, row, arguments)
     if row.parts is None or robot is None:
         inputs, options = row.arguments(arguments)
         request = Ask(row.name, name, {**pack_inputs(inputs, row), **said}, pack_options(row, options), model)

@@ -389,7 +389,9 @@ class RemoteRobot(RemoteRobotProperties, RobotQueries):
 
     def with_timeout(self, timeout_s: float) -> RemoteRobot:
         """Returns the same robot on the same connection with another time limit for each call."""
-        return RemoteRobot(self._client, self.description, timeout_s=timeout_s, names=self.names)
+        made = self._copied()
+        made._timeout_s = check_seconds("timeout_s", timeout_s)
+        return made
 
     def close(self) -> None:
         """Closes the connection if this robot owns it, as robots from `connect` do."""

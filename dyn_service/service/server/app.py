@@ -64,7 +64,7 @@ from dyn_service.service.server.transport.endpoints import (
     is_local,
     needs_keys,
 )
-from dyn_service.service.server.transport.plain import InprocTransport, PlainTransport
+from dyn_service.service.server.transport.plain import InprocTransport, PlainTransport, check_free
 from dyn_service.service.server.transport.quotas import Connection, ConnectionQuota
 from dyn_service.service.server.transport.zmtp import Message
 from dyn_service.service.server.workers.pipes import AVAILABLE
@@ -430,10 +430,14 @@ def open_server(settings: ServerSettings, report: Callable[[str], None], watch: 
 
     Raises:
         DynError: A robot or joint file is invalid.
-        InvalidArgumentError: There is no robot, and clients may not load one.
+        InvalidArgumentError: There is no robot, and clients may not load one; an endpoint is invalid.
+        UnavailableError: An endpoint is in use.
         FailedPreconditionError: An endpoint needs keys, and no keys exist.
         PermissionDeniedError: The system refuses a required part of `realtime`.
     """
+    for endpoint in settings.endpoints:
+        check_endpoint(endpoint)
+        check_free(endpoint)
     by_key = any(needs_keys(endpoint, settings.keys) for endpoint in settings.endpoints)
     if by_key:  # fails before anything slow is started
         read_folder(KeyFolder(settings.keys_folder))

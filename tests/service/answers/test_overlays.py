@@ -25,6 +25,7 @@ from dyn_service.errors import (
     NotFoundError,
     PermissionDeniedError,
     ResourceExhaustedError,
+    UnimplementedError,
 )
 from dyn_service.service.protocol.inputs import pack_overlay, unpack_overlay
 from dyn_service.service.protocol.limits import RequestLimits
@@ -82,6 +83,46 @@ def test_the_same_bits_from_both_clients(server: Server, robot: Robot, edit: Ove
 
     found = asyncio.run(awaited())
     same({name: found if row.output else getattr(found, name) for name in ours}, ours)
+
+
+def test_remote_robots_with_an_overlay(server: Server, robot: Robot, edit: Overlay) -> None:
+    q, v, a = state(robot)
+    link, joint = robot.link_names[-1], robot.joint_names[1]
+    many = Overlay(Payload(link, [0.5, 1.0]), gravity=(0.0, 0.0, -1.6))
+    with Client(server.endpoints[0], timeout_s=120.0) as client:
+        for overlay in (edit, many):
+            remote, own = client.robot(NAME).with_timeout(60.0).overlaid(overlay), robot.overlaid(overlay)
+            same(
+                vars(remote.constraint_forces(q, v, a)),
+                numbers(own.evaluate("constraint_forces", {"q": q, "v": v, "tau": a}), QUERIES["constraint_forces"]),
+            )
+            np.testing.assert_array_equal(
+                remote.with_timeout(50.0).imu(q, v, a).specific_force, own.imu(q, v, a).specific_force
+            )
+            np.testing.assert_array_equal(remote.gravity, own.gravity)
+            motion, expected = (each.simulate(q, v, dt=1e-3, steps=7, every=2) for each in (remote, own))
+            np.testing.assert_array_equal(motion.q, expected.q)
+        found = remote.evaluate(["mass_matrix", "energy"], q=q, v=v)
+        np.testing.assert_array_equal(
+            found["mass_matrix"], own.evaluate(["mass_matrix", "energy"], q=q, v=v)["mass_matrix"]
+        )
+        assert client.robot(NAME).overlaid(Overlay(locked=[joint])).free.tolist() == [1.0, 0.0]
+        remote.close()
+        assert client.health()["status"] == "ok"
+        with pytest.raises(InvalidArgumentError, match="the robot has an overlay already: omit it"):
+            remote.mass_matrix(q, overlay=edit)
+        with pytest.raises(InvalidArgumentError, match="put all numbers into one"):
+            remote.overlaid(edit)
+        with pytest.raises(InvalidArgumentError, match=r"must be an Overlay, found dict .*; use Overlay\(\*\*"):
+            remote.overlaid({"gravity": [0, 0, 0]})  # type: ignore[arg-type]
+        with pytest.raises(UnimplementedError, match="dynamic_parameters takes no overlay"):
+            remote.dynamic_parameters()
+
+    async def awaited() -> Any:
+        async with AsyncClient(server.endpoints[0], timeout_s=120.0) as other:
+            return await (await other.robot(NAME)).overlaid(edit).inverse_dynamics(q, v, a)
+
+    np.testing.assert_array_equal(asyncio.run(awaited()), robot.inverse_dynamics(q, v, a, overlay=edit))
 
 
 def test_batches_and_motions_and_verification(server: Server, robot: Robot) -> None:

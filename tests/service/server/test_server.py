@@ -22,6 +22,8 @@ from dyn_service import Client, InvalidArgumentError, Robot, Server, Unavailable
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.administration.access import KeyFolder
+from dyn_service.service.server.app import open_server
+from dyn_service.service.server.settings import ServerSettings
 from dyn_service.service.server.transport.endpoints import is_local
 from tests.conftest import URDF
 from tests.phrases import naming, unnamed
@@ -389,6 +391,18 @@ def test_port_that_is_taken(tcp_server: Server, pendulum: Robot) -> None:
     with pytest.raises(UnavailableError, match="another server listens there") as found:
         Server([pendulum], endpoints=list(tcp_server.endpoints)).start()
     assert found.value.path == "endpoints"
+
+
+def test_a_taken_port_is_reported_before_robots_are_read(tcp_server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("keep me")
+    for endpoint, words in (
+        (tcp_server.endpoints[0], "another server listens there"),
+        (f"ipc://{path}", "not a socket"),
+    ):
+        with pytest.raises(UnavailableError, match=words):
+            open_server(ServerSettings(robots=["nowhere.urdf"], endpoints=[endpoint]), lambda line: None)
+    assert path.read_text() == "keep me"
 
 
 @pytest.mark.parametrize(

@@ -338,6 +338,16 @@ class PlainTransport:
             peer.close()
 
 
+def check_free(endpoint: str) -> None:
+    """Raises `UnavailableError` if a server listens on a tcp or ipc endpoint, or this machine has no such address."""
+    if endpoint.startswith("ipc://"):
+        return check_not_in_use(endpoint.removeprefix("ipc://"))
+    try:
+        _listen_tcp(endpoint)[0].close()
+    except OSError as fault:
+        raise listen_error(endpoint, fault) from None
+
+
 def _listen_tcp(endpoint: str) -> tuple[socket.socket, BoundEndpoint]:
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     host = host.strip("[]")
