@@ -23,6 +23,7 @@ from dyn_service.kernels.direct import Arguments
 from dyn_service.kernels.wrenches import MAX_WRENCHES
 from tests.conftest import URDF
 from tests.counting import calls_of
+from tests.uncertified import uncertified
 from tests.wide import wide
 
 ROWS = [row for row in QUERIES.values() if row.wrenches is not None]
@@ -33,7 +34,7 @@ _ROBOTS: dict[tuple[str, str], Robot] = {}
 def robot_of(name: str, root: Any = "fixed") -> Robot:
     """Returns a robot shared by the tests, since its kernels take long to make."""
     if (name, root) not in _ROBOTS:
-        _ROBOTS[name, root] = Robot.from_urdf(URDF / f"{name}.urdf", root=root)
+        _ROBOTS[name, root] = uncertified(Robot.from_urdf(URDF / f"{name}.urdf", root=root))
     return _ROBOTS[name, root]
 
 
