@@ -43,12 +43,9 @@ accelerations magnifies this by the condition of the mass matrix, some thousands
 """
 
 NOT_ROLLED = {
-    ("inverse_dynamics_derivatives", ""),
-    ("forward_dynamics_derivatives", ""),
     ("step_derivatives", "rk4"),
     ("step_derivatives", "semi_implicit_euler"),
     ("step_derivatives", "explicit_euler"),
-    ("momentum_derivatives", ""),
     ("coriolis_matrix", ""),
     ("inverse_dynamics_regressor", ""),
     ("joint_wrench_regressor", ""),
