@@ -46,6 +46,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import factorial
+from typing import Any
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix, passive
@@ -62,7 +63,7 @@ from dyn_service.dynamics.kinematics import (
     zero_locked,
 )
 from dyn_service.dynamics.newton_euler import inertias, world_acceleration
-from dyn_service.dynamics.rolled_tree import NotRolledError, Walk
+from dyn_service.dynamics.rolled_tree import NotRolledError, PairMatrix, RolledTree, Solved, Walk, known_of_first
 from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, linear, row_by_row, skew
 from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion, walk
 from dyn_service.model.joints.rotations import SMALL, series
@@ -214,12 +215,15 @@ def loaded(G: Mat, F: Mat) -> Mat:
 
 @dataclass(frozen=True, eq=False)
 class Derivatives:
-    """f (nv,), and its derivatives (nv, nv) with respect to q, v, and a or tau."""
+    """f (nv,), and its derivatives (nv, nv) with respect to q, v, and a or tau.
+
+    In a kernel as loops, matrices are of pairs of bodies.
+    """
 
     f: Mat
-    q: Mat
-    v: Mat
-    x: Mat
+    q: Any
+    v: Any
+    x: Any
 
 
 def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
@@ -249,8 +253,8 @@ def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrench
     tau = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, branch, strict=True)))
     return Derivatives(
         tau + passive.armature(tree) * a + passive.efforts(tree, q, v),
-        dq + ex.diag(passive.stiffness(tree)),
-        dv + ex.diag(passive.resistance(tree, v)),
+        _plus_diagonal(tree, dq, passive.stiffness(tree)),
+        _plus_diagonal(tree, dv, passive.resistance(tree, v)),
         da,
     )
 
@@ -260,14 +264,14 @@ def _square(tree: Tree) -> Mat:
     return ex.zeros(tree.nv, tree.nv)
 
 
-def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int) -> list[Mat]:
+def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int) -> list[Any]:
     """`count` matrices (nv, nv) of blocks for each body i and its ancestors j; rows of locked joints are 0.
 
     Blocks: above each other, of each matrix (j, i), (nv_j, nv_i); then, if j is not i, of each but the last, which is
     symmetric, the transposed (i, j).
     """
     if isinstance(found, Walk):
-        raise NotRolledError("the algorithm has several results for each pair of bodies")
+        return _recorded(tree, found, count)
     matrices = [_square(tree) for _ in range(count)]
     for (i, j), block in found.items():
         if not block.numel():
@@ -282,12 +286,47 @@ def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int) 
     return matrices if tree.free is None else [ex.diag(constant(tree.free)) @ X for X in matrices]
 
 
+def _recorded(tree: Tree, walk: Walk, count: int) -> list[Any]:
+    """The matrices of `assembled` in a kernel as loops."""
+    kinds, free = range(len(tree)), None
+    if tree.free is not None:
+        free = joint_values(tree, constant(tree.free))
+        free_of_first = known_of_first(walk, free)
+    matrices = [PairMatrix(walk, [ex.zeros(0, 0)] * len(tree)) for _ in range(count)]
+    for a in kinds:
+        if tree.inboard[a].nv:
+            parts = ex.vertsplit(walk.first[a][0], tree.inboard[a].nv)
+            for to, part in zip(matrices, parts, strict=True):
+                to.first[a] = part if free is None else ex.diag(free[a]) @ part
+    for (a, b), (block, _) in walk.others.items():
+        if block.numel():
+            parts = ex.vertsplit(block, tree.inboard[b].nv)
+            for to, part in zip(matrices, parts[:count], strict=True):
+                to.across[a, b] = part if free is None else ex.diag(free[b]) @ part
+            for to, part in zip(matrices, (*parts[count:], parts[count - 1]), strict=True):
+                to.along[a, b] = part if free is None else part @ ex.diag(free_of_first[a, b])
+    return matrices
+
+
+def _plus_diagonal(tree: Tree, X: Any, d: Mat) -> Any:
+    """X + diag(d)."""
+    if isinstance(tree, RolledTree):
+        own = zip(joint_values(tree, d), tree.follows, strict=True)
+        return X.plus_diagonal([ex.diag(x * float(not led)) if x.numel() else ex.zeros(0, 0) for x, led in own])
+    return X + ex.diag(d)
+
+
+def by_row(X: Any) -> Any:
+    """The entries of a matrix (nv, nv) row by row; matrices of a kernel as loops are stored so."""
+    return row_by_row(X) if isinstance(X, ex.Matrix) else X
+
+
 def _carried(D: Mat, state: Mat) -> Mat:
     """Loads (18, k) and r (3, k), as the parent sees them."""
     return ex.vertcat(*(D.T @ state[k : k + 6, :] for k in (0, 6, 12)), D.rotation.T @ state[18:, :])
 
 
-def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> mass_matrix.Entries:
+def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> mass_matrix.Entries | Walk:
     """The entries of M from these composite inertias, as `mass_matrix.entries`."""
     rotor = passive.armatures(tree)
 
@@ -298,7 +337,10 @@ def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> ma
     def step(j: int, K: Mat) -> tuple[Mat, Mat | None]:
         return G[j].T @ K, None if tree.parent[j] < 0 else D[j].T @ K
 
-    (M,) = assembled(tree, walk(tree, start, step, outward=False), 1)
+    blocks = mass_matrix.free_blocks(tree, start, step)
+    if isinstance(blocks, Walk):
+        return blocks
+    (M,) = assembled(tree, blocks, 1)
     M = M if tree.free is None else M @ free_selector(tree) + locked_diagonal(tree)
     return {(i, j): M[i, j] for i in range(tree.nv) for j in range(i + 1) if i == j or M[i, j].nnz()}
 
@@ -311,6 +353,10 @@ def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wren
     M = mass_entries(tree, D, G, still)
     a = mass_matrix.solve(tree, M, zero_locked(tree, tau) - bias - passive.efforts(tree, q, v))
     of_tau = of_inverse_dynamics(tree, q, v, a, gravity, wrenches)
+    if isinstance(M, Walk):
+        own = PairMatrix(of_tau.q.walk, [ex.zeros(*X.shape) for X in of_tau.q.first])
+        inverse = Solved(M, _plus_diagonal(tree, own, zero_locked(tree, ex.full(tree.nv, 1, 1.0))), symmetric=True)
+        return Derivatives(a, Solved(M, -of_tau.q), Solved(M, -of_tau.v), inverse)
     found = mass_matrix.solve(tree, M, ex.horzcat(-of_tau.q, -of_tau.v, free_selector(tree)))
     parts: list[Mat] = ex.horzsplit(found, tree.nv) if tree.nv else [found] * 3
     da_dq, da_dv, inverse = parts
@@ -337,11 +383,18 @@ def forward_dynamics_derivatives(
     return _named(of_forward_dynamics(tree, q, v, tau, gravity, wrenches), "a", "tau")
 
 
+def _unrolled(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
+    """`of_forward_dynamics`, of which a step multiplies out the matrices."""
+    if isinstance(tree, RolledTree):
+        raise NotRolledError("the derivatives of a step are products of matrices")
+    return of_forward_dynamics(tree, q, v, tau, gravity, wrenches)
+
+
 def explicit_euler(
     tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> dict[str, Mat]:
     """The state after dt, and its derivatives with respect to the state before and tau."""
-    of = of_forward_dynamics(tree, q, v, tau, gravity, wrenches)
+    of = _unrolled(tree, q, v, tau, gravity, wrenches)
     v_next, changed = _accelerated(tree, v, dt, of)
     carried, moved = _moved(tree, dt * v)
     return _state(integrate(tree, q, v, dt), v_next, ex.horzcat(carried, dt * moved, _square(tree)), changed)
@@ -351,7 +404,7 @@ def semi_implicit_euler(
     tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> dict[str, Mat]:
     """The state after dt, and its derivatives with respect to the state before and tau."""
-    of = of_forward_dynamics(tree, q, v, tau, gravity, wrenches)
+    of = _unrolled(tree, q, v, tau, gravity, wrenches)
     v_next, changed = _accelerated(tree, v, dt, of)
     carried, moved = _moved(tree, dt * v_next)
     none = _square(tree)
@@ -366,7 +419,7 @@ def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: P
     """
     n, flat = tree.nv, tree.configuration.flat
     at_q, at_v = ex.sym("q", tree.nq), ex.sym("v", n)
-    of = of_forward_dynamics(tree, at_q, at_v, tau, gravity, wrenches)
+    of = _unrolled(tree, at_q, at_v, tau, gravity, wrenches)
     rate = position_rates(tree, at_q, at_v)
     N, turned = ex.jacobian(rate, at_v), ex.jacobian(rate, at_q)
     back = N.T if flat else ex.diag(1 / ex.sum1(N**2)) @ N.T
@@ -466,4 +519,4 @@ _SERIES = _series(9)
 
 def _named(of: Derivatives, f: str, x: str) -> dict[str, Mat]:
     parts = {"q": of.q, "v": of.v, x: of.x}
-    return {f: of.f} | {f"d{f}_d{name}": row_by_row(part) for name, part in parts.items()}
+    return {f: of.f} | {f"d{f}_d{name}": by_row(part) for name, part in parts.items()}

@@ -13,6 +13,8 @@ Rigid Body Dynamics Algorithms, 2008, 6.5.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import influences, joint_values, motion_subspaces, zero_locked
@@ -53,6 +55,15 @@ def _blocks(tree: Tree, q: Mat) -> dict[tuple[int, int], Mat] | Walk:
     def step(j: int, F: Mat) -> tuple[Mat, Mat | None]:
         return G[j].T @ F, None if tree.parent[j] < 0 else D[j].T @ F
 
+    return free_blocks(tree, start, step)
+
+
+def free_blocks(
+    tree: Tree,
+    start: Callable[[int], tuple[Mat, Mat | None]],
+    step: Callable[[int, Mat], tuple[Mat, Mat | None]],
+) -> dict[tuple[int, int], Mat] | Walk:
+    """Walks to the ancestors; the recorded walk has the entries of the identity for locked joints."""
     if not isinstance(tree, RolledTree) or tree.free is None:
         return walk(tree, start, step, outward=False)
     free = [of[0] if of.shape[0] else ex.matrix(0.0) for of in joint_values(tree, constant(tree.free))]

@@ -29,7 +29,17 @@ from collections.abc import Sequence
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
-from dyn_service.dynamics.derivatives import Branch, Ground, Motion, assembled, branches, ground_of, loaded, motion
+from dyn_service.dynamics.derivatives import (
+    Branch,
+    Ground,
+    Motion,
+    assembled,
+    branches,
+    by_row,
+    ground_of,
+    loaded,
+    motion,
+)
 from dyn_service.dynamics.hamilton import energy, momentum
 from dyn_service.dynamics.kinematics import along, free_selector, in_world, influences, joint_vector, motion_subspaces
 from dyn_service.dynamics.newton_euler import gravity_forces
@@ -67,7 +77,7 @@ def momentum_derivatives(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
         return block, None if tree.parent[j] < 0 else ex.vertcat(D[j].T @ Q, D[j].T @ K)
 
     dq, dv = assembled(tree, walk(tree, start, step, outward=False), 2)
-    return {"p": momentum(tree, q, v), "dp_dq": row_by_row(dq), "dp_dv": row_by_row(dv)}
+    return {"p": momentum(tree, q, v), "dp_dq": by_row(dq), "dp_dv": by_row(dv)}
 
 
 def energy_derivatives(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:

@@ -84,6 +84,51 @@ class Walk:
     others: dict[tuple[int, int], tuple[Mat, Mat]] = field(default_factory=dict)
 
 
+def known_of_first(walk: Walk, values: Sequence[Mat]) -> dict[tuple[int, int], Mat]:
+    """Adds values of the body where a walk begins to its states; returns their symbols for each pair of kinds."""
+    walk.first = [
+        (block, ex.vertcat(state, x) if state.numel() else state)
+        for (block, state), x in zip(walk.first, values, strict=True)
+    ]
+    known = {(a, b): ex.sym(f"first.{a}.{b}", int(values[a].numel())) for a, b in walk.others}
+    for pair, (block, state) in walk.others.items():
+        walk.state[pair] = ex.vertcat(walk.state[pair], known[pair])
+        walk.others[pair] = block, ex.vertcat(state, known[pair]) if state.numel() else state
+    return known
+
+
+@dataclass(eq=False)
+class PairMatrix:
+    """A matrix over the velocities, with entries for each body and its ancestors. Several can share one walk.
+
+    first: per kind of a, the block (a, a). across: per kinds of a and b, the block (b, a). along: the transposed block
+    (a, b). Both have the shape (nv_b, nv_a).
+    """
+
+    walk: Walk
+    first: list[Mat]
+    across: dict[tuple[int, int], Mat] = field(default_factory=dict)
+    along: dict[tuple[int, int], Mat] = field(default_factory=dict)
+
+    def __neg__(self) -> PairMatrix:
+        across, along = ({pair: -X for pair, X in of.items()} for of in (self.across, self.along))
+        return PairMatrix(self.walk, [-X for X in self.first], across, along)
+
+    def plus_diagonal(self, blocks: Sequence[Mat]) -> PairMatrix:
+        """Returns the sum with a block for each kind."""
+        first = [X + block for X, block in zip(self.first, blocks, strict=True)]
+        return PairMatrix(self.walk, first, self.across, self.along)
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """The inverse of `matrix` times `given`. symmetric: whether one half is a copy of the other."""
+
+    matrix: Walk
+    given: PairMatrix
+    symmetric: bool = False
+
+
 @dataclass(eq=False)
 class Numbers:
     """The numbers that differ among the bodies of each kind. symbols, columns: per kind, in the same order."""

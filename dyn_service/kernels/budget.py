@@ -39,6 +39,9 @@ MASS_MATRIX_FACTOR = 3
 straight-line code, which omits all zeros.
 """
 
+SOLVED_MATRICES_FACTOR = 7
+"""The same for kernels that solve for whole matrices, which are zero between the branches of a humanoid."""
+
 
 def rolled_if_large(model: KernelTree, signature: Signature) -> Rolled | None:
     """Returns a kernel as loops over the bodies; None if it is to be compiled as straight-line code.
@@ -53,7 +56,8 @@ def rolled_if_large(model: KernelTree, signature: Signature) -> Rolled | None:
     except NotRolledError:
         check_predicted_operations(model, signature)
         return None
-    return rolled if rolled.operations > MAX_UNROLLED * (MASS_MATRIX_FACTOR if rolled.equations else 1) else None
+    factor = SOLVED_MATRICES_FACTOR if rolled.solved else MASS_MATRIX_FACTOR if rolled.equations else 1
+    return rolled if rolled.operations > MAX_UNROLLED * factor else None
 
 
 def check_predicted_operations(model: KernelTree, signature: Signature) -> None:

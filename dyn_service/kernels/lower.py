@@ -378,6 +378,10 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
     solve(len(rolled.passes))
     for w, walks in enumerate(rolled.walks):
         visit(f"walk{w}", walks)
+    for first, symmetric in rolled.solved:
+        _emit_matrix_solution(
+            b, vector, rolled, tables, source, at(b, target, integer(size * first)), shared, symmetric
+        )
     last = step("last", rolled.last)
     if last is not None:
         b.call(last, [source, target, own, sums, states, nothing, nothing])
@@ -452,6 +456,63 @@ def _emit_solution(
             store(rounded(b.fmul(load(place), load(cell(of_k, k)), flags=_FLAGS), k, k), place)
             with before(tables.entry(b, "before", k)) as i:
                 less(place, load(cell(of_k, i)), load(entry_of(i)), k, i)
+
+
+def _emit_matrix_solution(
+    b: ir.IRBuilder,
+    vector: ir.VectorType,
+    rolled: Rolled,
+    tables: _Tables,
+    source: Any,
+    x: Any,
+    shared: Any,
+    symmetric: bool,
+) -> None:
+    """Emits the solutions for the columns of x, (nv, nv), in place, with the factors of `_emit_solution`."""
+    size, count, width = 8 * vector.count, rolled.velocities, rolled.elimination.width
+    matrix = at(b, shared, integer(size * count * rolled.shared))
+    errors = at(b, source, integer(size * sum(operand.size for operand in rolled.signature.inputs[:-1])))
+
+    def cell(k: Any, column: Any) -> Any:
+        return vector_address(b, x, vector, b.add(b.mul(k, integer(count)), column))
+
+    def factor(k: Any, j: Any) -> Any:
+        place = b.add(b.mul(k, integer(width)), tables.entry(b, "place", j))
+        return b.load(vector_address(b, matrix, vector, place), align=size, typ=vector)
+
+    def load(place: Any) -> Any:
+        return b.load(place, align=size, typ=vector)
+
+    def rounded(value: Any, i: Any, j: Any) -> Any:
+        if not rolled.errors:
+            return value
+        index = b.and_(b.add(b.mul(i, integer(97)), b.mul(j, integer(31))), integer(ERRORS - 1))
+        return b.fmul(value, load(vector_address(b, errors, vector, index)))
+
+    def less(i: Any, k: Any, share: Any) -> None:
+        """Subtracts row k times `share` from row i."""
+        with loop_over(b, integer(count)) as c:
+            product = rounded(b.fmul(share, load(cell(k, c)), flags=_FLAGS), i, b.add(c, k))
+            b.store(rounded(b.fsub(load(cell(i, c)), product, flags=_FLAGS), c, i), cell(i, c), align=size)
+
+    def before(k: Any) -> Any:
+        return chain_from(b, tables.entry(b, "before", k), lambda i: tables.entry(b, "before", i))
+
+    with loop_over(b, integer(count)) as n:
+        k = tables.entry(b, "order", b.sub(integer(count - 1), n))
+        with before(k) as i:
+            less(i, k, factor(k, i))
+    with loop_over(b, integer(count)) as n:
+        k = tables.entry(b, "order", n)
+        inverse = factor(k, k)
+        with loop_over(b, integer(count)) as c:
+            b.store(rounded(b.fmul(load(cell(k, c)), inverse, flags=_FLAGS), k, c), cell(k, c), align=size)
+        with before(k) as i:
+            less(k, i, factor(k, i))
+    if symmetric:  # the half that is found first
+        with loop_over(b, integer(count)) as n, loop_over(b, n) as m:
+            i, j = tables.entry(b, "order", n), tables.entry(b, "order", m)
+            b.store(load(cell(j, i)), cell(i, j), align=size)
 
 
 class _Tables:

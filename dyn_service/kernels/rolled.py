@@ -24,7 +24,16 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics.rolled_tree import AnyParent, Loop, Loops, NotRolledError, RolledTree, Walk
+from dyn_service.dynamics.rolled_tree import (
+    AnyParent,
+    Loop,
+    Loops,
+    NotRolledError,
+    PairMatrix,
+    RolledTree,
+    Solved,
+    Walk,
+)
 from dyn_service.dynamics.spatial import constant
 from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.graph import entered, in_symbols
@@ -154,8 +163,9 @@ class Rolled:
     kind, parent: per body. starts: per family, the first entry of each body. numbers: per kind, the numbers of its
     bodies. stored, summed: number of stored values and of sums per body. totals: number of sums over all bodies.
     walks, last: computed after all passes; `last` is what no body owns. shared: columns of sums over bodies that move
-    together, each with the entries of v. adds: whether outputs are sums of several bodies. errors: whether the last
-    input has rounding errors, see `lower.with_errors`.
+    together, each with the entries of v. solved: outputs (nv, nv) that are replaced by solutions with the matrix of
+    the equations: their first entries, and whether they are symmetric. adds: whether outputs are cleared first.
+    errors: whether the last input has rounding errors, see `lower.with_errors`.
     """
 
     signature: Signature
@@ -172,6 +182,7 @@ class Rolled:
     velocities: int
     shared: int
     equations: tuple[Equations, ...]
+    solved: tuple[tuple[int, bool], ...]
     elimination: Elimination
     adds: bool
     errors: bool = False
@@ -227,6 +238,7 @@ class Rolled:
         counts = [[len(step.program.instructions) if step else 0 for step in each.steps] for each in self.passes]
         factored, solved = self.elimination.operations if self.equations else (0, 0)
         solutions = sum(factored + of.count * solved for of in self.equations)
+        solutions += len(self.solved) * self.velocities * solved
         return sum(of[k] for of in counts for k in self.kind) + self._visits() + 2 * solutions
 
     def _visits(self) -> int:
@@ -414,7 +426,9 @@ class _Passes:
         self.at: list[int] = []
         self.base: list[int] = []
         self.sums: list[int] = []
-        self.walks: list[tuple[Walk, Operand, int]] = []
+        self.walks: list[tuple[Walk, Operand | None, int]] = []
+        self.matrices: list[tuple[PairMatrix, Operand, int]] = []
+        self.solved: list[tuple[int, bool]] = []
         answers = self._traced(model)
         for k, symbols in enumerate(self.loops.numbers.symbols):
             for n, symbol in enumerate(symbols):
@@ -540,6 +554,18 @@ class _Passes:
                 self.walks.append((answers[operand.name], operand, start))
                 start += operand.size
                 continue
+            found = answers[operand.name]
+            if isinstance(found, Solved):
+                if [of.matrix for of in self.loops.recorded if of.matrix is not None] != [found.matrix]:
+                    raise NotRolledError("the matrix of the equations is not kept")
+                self.solved.append((start, found.symmetric))
+                found = found.given
+            if isinstance(found, PairMatrix):
+                if all(walk is not found.walk for walk, *_ in self.walks):
+                    self.walks.append((found.walk, None, 0))
+                self.matrices.append((found, operand, start))
+                start += operand.size
+                continue
             answer, placed = ex.vec(ex.matrix(answers[operand.name]).T), self._placed(operand, "output", start)
             if answer.numel() != len(placed):
                 raise NotRolledError("an output does not have one entry per kind")
@@ -594,8 +620,9 @@ class _Passes:
             tree.nv,
             self.columns,
             tuple(equations),
+            tuple(self.solved),
             elimination,
-            tree.has_mimics,
+            tree.has_mimics or bool(self.solved),
         )
 
     def _step(self, p: int, k: int) -> Step | None:
@@ -646,15 +673,19 @@ class _Passes:
     def _walked(self, k: int | None = None) -> list[Any]:
         """Returns the expressions of all walks that read values of bodies of kind k; None: of all kinds."""
         walks = [walk for walk, *_ in self.walks] + [of.matrix for of in self.loops.recorded if of.matrix is not None]
-        return [x for walk in walks for x, b in _of_walk(walk) if k in (None, b)]
+        found = [x for walk in walks for x, b in _of_walk(walk) if k in (None, b)]
+        return found + [x for X, *_ in self.matrices for b, x in enumerate(X.first) if k in (None, b)]
 
-    def _walks(self, walk: Walk, operand: Operand, start: int) -> Walks:
-        """Returns the code of a walk whose blocks are an output."""
+    def _walks(self, walk: Walk, operand: Operand | None, start: int) -> Walks:
+        """Returns the code of a walk whose blocks are an output, or those of several matrices."""
 
-        def targets(block: Any, state: Any, b: int, *, same: bool) -> Step | None:
+        def targets(block: Any, state: Any, a: int, b: int, *, same: bool) -> Step | None:
             found = [(x, Address("state", entry)) for x, entry in _entries(ex.densify(state))]
-            for x, places in self._pair_places(operand, start, block, same=same):
+            for x, places in self._pair_places(operand, start, block, same=same) if operand else ():
                 found += [(x, place) for place in places]
+            for X, of, first in self.matrices:
+                if X.walk is walk:
+                    found += self._matrix_places(X, of, first, a, b, same=same)
             self._ready(ex.column([x for x, _ in found]), b)
             return self._compiled(found) if found else None
 
@@ -662,9 +693,11 @@ class _Passes:
         return Walks(
             walk.outward,
             max(int(state.numel()) for _, state in walk.first),
-            tuple(targets(*pair, a, same=True) for a, pair in enumerate(walk.first)),
+            tuple(targets(*pair, a, a, same=True) for a, pair in enumerate(walk.first)),
             tuple(
-                tuple(targets(*walk.others[a, b], b, same=False) if (a, b) in walk.others else None for b in self.kinds)
+                tuple(
+                    targets(*walk.others[a, b], a, b, same=False) if (a, b) in walk.others else None for b in self.kinds
+                )
                 for a in self.kinds
             ),
         )
@@ -712,6 +745,21 @@ class _Passes:
                 else:
                     rows, width = operand.shape[1:]
                     yield x, [Address(of, start + width * row + column, str(dims[0]), rows * width, "nv", 1)]
+
+    def _matrix_places(
+        self, X: PairMatrix, operand: Operand, start: int, a: int, b: int, *, same: bool
+    ) -> Iterator[tuple[Any, Address]]:
+        """Yields each entry of the blocks (b, a) and (a, b) of a matrix, and its place."""
+        of: Any = "added" if self.tree.has_mimics else "output"
+        width, none = operand.shape[1], ex.zeros(0, 0)
+        blocks = [(X.first[a] if same else X.across.get((a, b), none), width, 1)]
+        blocks += [] if same else [(X.along.get((a, b), none), 1, width)]
+        for block, down, right in blocks:
+            for column in range(block.shape[1]):
+                for row in range(block.shape[0]):
+                    (x,) = block[row, column].data
+                    if x is not None and x != 0.0:
+                        yield x, Address(of, start + down * row + right * column, "nv", down, "nv", right)
 
     def _read_later(self, p: int, k: int) -> set[int]:
         """Returns the loops whose own values on a kind of body are read in a later pass."""

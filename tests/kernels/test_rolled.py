@@ -43,12 +43,9 @@ accelerations magnifies this by the condition of the mass matrix, some thousands
 """
 
 NOT_ROLLED = {
-    ("inverse_dynamics_derivatives", ""),
-    ("forward_dynamics_derivatives", ""),
     ("step_derivatives", "rk4"),
     ("step_derivatives", "semi_implicit_euler"),
     ("step_derivatives", "explicit_euler"),
-    ("momentum_derivatives", ""),
     ("coriolis_matrix", ""),
     ("inverse_dynamics_regressor", ""),
     ("joint_wrench_regressor", ""),
@@ -152,7 +149,10 @@ def test_every_row_equals_its_straight_line_kernel(mixed: Robot, row: str, metho
     assert_equal(mixed, row, method, WITHOUT_WRENCHES)
 
 
-@pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "mass_matrix", "jacobians"])
+DERIVATIVES = ["inverse_dynamics_derivatives", "forward_dynamics_derivatives", "momentum_derivatives"]
+
+
+@pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "mass_matrix", "jacobians", *DERIVATIVES])
 def test_joints_of_every_type(manifold: Robot, row: str) -> None:
     assert_equal(manifold, row, next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
 
@@ -164,7 +164,7 @@ def test_wrenches_and_numbers_as_inputs(mixed: Robot, row: str) -> None:
     assert_equal(mixed, row, method, OVERLAY)
 
 
-@pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "energy", "passive_forces"])
+@pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "energy", "passive_forces", *DERIVATIVES])
 def test_passive_forces_and_locked_joints(row: str) -> None:
     robot = restless(URDF / "ten_body_tree.urdf")
     method = next(iter(QUERIES[row].kernels))
@@ -197,6 +197,7 @@ def following(tmp_path_factory: pytest.TempPathFactory) -> Robot:
         "passive_forces",
         "hamiltonian",
         "momentum_rate",
+        *DERIVATIVES,
     ],
 )
 def test_joints_that_follow_others(following: Robot, row: str) -> None:
@@ -207,7 +208,10 @@ def test_joints_that_follow_others(following: Robot, row: str) -> None:
 def test_joints_that_follow_others_with_wrenches_numbers_and_locks(following: Robot) -> None:
     for variant in (WITH_WRENCHES, OVERLAY):
         assert_equal(following, "forward_dynamics", "articulated", variant)
+        assert_equal(following, "forward_dynamics_derivatives", "", variant)
     assert_equal(following, "forward_dynamics", "articulated", WITHOUT_WRENCHES, locked=["joint_1"])
+    for row in DERIVATIVES:
+        assert_equal(following, row, "", WITHOUT_WRENCHES, locked=["joint_1"])
 
 
 def test_the_mass_matrix_is_factored_along_the_branches(following: Robot) -> None:
