@@ -167,6 +167,52 @@ class ExpectedDerivatives(ExpectedPoints):
             "da_dtau": self._like("mobility", of.tau),
         }
 
+    def inverse_dynamics_hessian(self) -> dict[str, Any]:
+        weights, a = (vector(list(self.given[name])) for name in ("weights", "a"))
+
+        def gradient(q: Any, v: Any) -> list[Any]:
+            slopes = self._slopes(q.entries(), v.entries(), a.entries())
+            M = State(self.robot, q.entries(), v.entries()).mass_matrix
+            return [weights.transpose() * x for x in (*slopes, M)]
+
+        first, blocks = self._second(gradient)
+        return {
+            **{f"gradient_{x}": self._effort(first[k].transpose()) for k, x in enumerate("qva")},
+            **{f"hessian_{name}": self._like("efforts", x) for name, x in zip(("qq", "qv", "vv", "qa"), blocks)},
+        }
+
+    def forward_dynamics_hessian(self) -> dict[str, Any]:
+        weights = vector(list(self.given["weights"]))
+
+        def gradient(q: Any, v: Any) -> list[Any]:
+            of = self._rate(q, v)
+            return [weights.transpose() * x for x in (of.q, of.v, of.tau)]
+
+        first, blocks = self._second(gradient)
+        kinds = {"qq": "efforts", "qv": "efforts", "vv": "efforts", "qtau": "by efforts"}
+        return {
+            **{f"gradient_{x}": self._effort(first[k].transpose()) for k, x in enumerate("qv")},
+            "gradient_tau": self._motion(first[2].transpose(), self.given["weights"]),
+            **{f"hessian_{name}": self._like(kind, x) for (name, kind), x in zip(kinds.items(), blocks)},
+        }
+
+    def _second(self, gradient: Callable[[Any, Any], list[Any]]) -> tuple[list[Any], list[arb_mat]]:
+        """The gradient by q, v and x, (1, nv) each, and its blocks qq, qv, vv, qx of second derivatives."""
+        n = self.robot.nv
+        q, v = (vector(list(self.given[name])) for name in ("q", "v"))
+
+        def slopes(move: Callable[[Any], list[Any]]) -> list[arb_mat]:
+            """Row: the entry that is moved."""
+            found: list[list[Any]] = [[], [], []]
+            for k in range(n):
+                by = vector([_MOVED if i == k else 0 for i in range(n)])
+                for to, ahead, behind in zip(found, move(by), move(-by), strict=True):
+                    to.extend(((ahead - behind) * (1 / (2 * _MOVED))).entries())
+            return [arb_mat(n, n, entries) for entries in found]
+
+        qq, qv, qx = slopes(lambda by: gradient(q + by, v))
+        return gradient(q, v), [qq, qv, slopes(lambda by: gradient(q, v + by))[1], qx]
+
     def step_derivatives(self, method: str) -> dict[str, Any]:
         n, h = self.robot.nv, arb(float(self.given["dt"][0]))
         q, v = (vector(list(self.given[name])) for name in ("q", "v"))
