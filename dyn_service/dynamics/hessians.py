@@ -34,9 +34,8 @@ Of a = M^-1 (tau - b), with mu = M^-1 lambda and X = (qa of mu) M^-1, at this a,
     d/dq = - (d/dq of mu . tau)          qq = - (qq of mu) + X dtau/dq + (X dtau/dq)^T        qtau = - X
     d/dv = - (d/dv of mu . tau)          qv = - (qv of mu) + X dtau/dv                        vv = - (vv of mu)
 
-and d/dtau = mu. Cost: O(N d), d the depth; of a O(N^2 d). Source: derived here. The unweighted derivatives, tensors, are
-those of S. Singh, R. Russo, P. Wensing, 'On second-order derivatives of rigid-body dynamics: theory and
-implementation', 2024.
+and d/dtau = mu. Cost: O(N d), d the depth; of a O(N^2 d). Source: derived here. The tensors that are not weighted:
+S. Singh, R. Russo, P. Wensing, 'On second-order derivatives of rigid-body dynamics: theory and implementation', 2024.
 """
 
 from __future__ import annotations
