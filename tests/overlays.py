@@ -173,6 +173,8 @@ class State:
                 given[name] = self.link
             elif spec.kind == "directions":
                 given[name] = [self.direction]
+            elif spec.shape == ("nv",):  # weights of efforts or accelerations
+                given[name] = self._drawn["momentum"][0]
             elif spec.kind == "plain":
                 given[name] = np.array([0.1, -0.2, 0.3])
         return given

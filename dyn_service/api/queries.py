@@ -104,6 +104,7 @@ from dyn_service.api.arguments import (
     VelocityGain,
     VelocityLimits,
     VelocityResult,
+    Weights,
     Workers,
     Wrench,
     Wrenches,
@@ -130,12 +131,14 @@ from dyn_service.api.results import (
     EquationTerms,
     ForceTorque,
     ForwardDynamicsDerivatives,
+    ForwardDynamicsHessian,
     GroundReactions,
     Hamiltonian,
     HamiltonianFlow,
     ImuReading,
     InfluenceOperators,
     InverseDynamicsDerivatives,
+    InverseDynamicsHessian,
     InverseDynamicsRegressor,
     Jacobians,
     JointWrenchRegressor,
@@ -1142,6 +1145,58 @@ class RobotQueries(RobotProperties, ABC):
         workers: Workers = None,
     ) -> ForwardDynamicsDerivatives:
         """Derivatives of `forward_dynamics` with respect to q, v and tau, and its value.
+
+        Wrenches are constant in the axes of their links.
+        """
+
+    @query(
+        equation="second derivatives of Newton-Euler (18a) by sweeps; see docs/theory/derivatives.md",
+        kernel="hessians.inverse_dynamics_hessian",
+        control=False,
+        passive=PASSIVE_PARTS,
+    )
+    def inverse_dynamics_hessian(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        weights: Weights,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        overlay: OverlayInput = None,
+        passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
+    ) -> InverseDynamicsHessian:
+        """Gradient and Hessian of the sum of `weights` times joint efforts, for solvers with multipliers.
+
+        Wrenches are constant in the axes of their links.
+        """
+
+    @query(
+        equation="second derivatives of Newton-Euler (19a) by sweeps; see docs/theory/derivatives.md",
+        kernel="hessians.forward_dynamics_hessian",
+        control=False,
+        inverts_mass_matrix=True,
+        cost_exponent=3,
+        passive=PASSIVE_PARTS,
+    )
+    def forward_dynamics_hessian(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        weights: Weights,
+        *,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        overlay: OverlayInput = None,
+        passive: Passive = True,
+        out: Out = None,
+        workers: Workers = None,
+    ) -> ForwardDynamicsHessian:
+        """Gradient and Hessian of the sum of `weights` times joint accelerations, for solvers with multipliers.
 
         Wrenches are constant in the axes of their links.
         """

@@ -511,6 +511,75 @@ class ForwardDynamicsDerivatives:
     ]
 
 
+class _Blocks:
+    """The gradient and the Hessian as one vector and one matrix, from the blocks of a result."""
+
+    def _of(self, x: str) -> tuple[Array, Array]:
+        names = ("q", "v", x)
+        found = vars(self)
+        zero = np.zeros_like(found["hessian_vv"])
+
+        def block(row: str, column: str) -> Array:
+            ahead, behind = found.get(f"hessian_{row}{column}"), found.get(f"hessian_{column}{row}")
+            return ahead if ahead is not None else zero if behind is None else np.swapaxes(behind, -2, -1)
+
+        parts = [[block(row, column) for column in names] for row in names]
+        return np.concatenate([found[f"gradient_{name}"] for name in names], axis=-1), np.block(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class InverseDynamicsHessian(_Blocks):
+    """Gradient and Hessian over (q, v, a) of the sum of `weights` times joint efforts.
+
+    Derivatives with respect to q are with respect to e in integrate(q, e, 1), at e = 0: all blocks of a variable with
+    itself are symmetric. Blocks of v with a, and of a with itself, are zero.
+    """
+
+    gradient_q: Annotated[Array, Spec(("nv",), "N m/rad | N", "with respect to q")]
+    gradient_v: Annotated[Array, Spec(("nv",), "N m s/rad | N s", "with respect to v")]
+    gradient_a: Annotated[Array, Spec(("nv",), "kg m^2 | kg m", "with respect to a", kind="effort")]
+    hessian_qq: Annotated[Array, Spec(("nv", "nv"), "N m/rad^2 | N/rad | N/m", "twice with respect to q")]
+    hessian_qv: Annotated[Array, Spec(("nv", "nv"), "N m s/rad^2, ..", "row: entry of q; column: entry of v")]
+    hessian_vv: Annotated[Array, Spec(("nv", "nv"), "N m s^2/rad^2, ..", "twice with respect to v")]
+    hessian_qa: Annotated[Array, Spec(("nv", "nv"), "kg m^2/rad, ..", "row: entry of q; column: entry of a")]
+
+    @property
+    def gradient(self) -> Array:
+        """The gradient over (q, v, a), (..., 3 nv)."""
+        return self._of("a")[0]
+
+    @property
+    def hessian(self) -> Array:
+        """The symmetric Hessian over (q, v, a), (..., 3 nv, 3 nv)."""
+        return self._of("a")[1]
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardDynamicsHessian(_Blocks):
+    """Gradient and Hessian over (q, v, tau) of the sum of `weights` times joint accelerations.
+
+    As in `InverseDynamicsHessian`. Blocks of v with tau, and of tau with itself, are zero.
+    """
+
+    gradient_q: Annotated[Array, Spec(("nv",), "1/s^2 | 1/(m s^2)", "with respect to q")]
+    gradient_v: Annotated[Array, Spec(("nv",), "1/s | 1/(m s)", "with respect to v")]
+    gradient_tau: Annotated[Array, Spec(("nv",), "1/(kg m^2) | 1/(kg m)", "with respect to tau")]
+    hessian_qq: Annotated[Array, Spec(("nv", "nv"), "1/(rad s^2), ..", "twice with respect to q")]
+    hessian_qv: Annotated[Array, Spec(("nv", "nv"), "1/(rad s), ..", "row: entry of q; column: entry of v")]
+    hessian_vv: Annotated[Array, Spec(("nv", "nv"), "1/rad, ..", "twice with respect to v")]
+    hessian_qtau: Annotated[Array, Spec(("nv", "nv"), "1/(kg m^2 rad), ..", "row: entry of q; column: entry of tau")]
+
+    @property
+    def gradient(self) -> Array:
+        """The gradient over (q, v, tau), (..., 3 nv)."""
+        return self._of("tau")[0]
+
+    @property
+    def hessian(self) -> Array:
+        """The symmetric Hessian over (q, v, tau), (..., 3 nv, 3 nv)."""
+        return self._of("tau")[1]
+
+
 @dataclass(frozen=True, eq=False)
 class StepDerivatives:
     """The state one step later, and its derivatives with respect to the state x = (q, v) before, and tau.

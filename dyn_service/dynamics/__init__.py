@@ -8,6 +8,7 @@ derivatives         first derivatives of inverse and forward dynamics and of ste
 expressions         matrices of expressions, and the instructions that compute them
 feedback            control laws that are linear in the error
 hamilton            Hamilton's equations in (q, p)
+hessians            weighted second derivatives of inverse and forward dynamics
 integration         time steps
 kinematics          poses of bodies, joint subspaces
 mass_matrix         mass matrix and forward dynamics through its factors

@@ -136,6 +136,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/theory/test_newton_euler.py",
     ),
     "dynamics/derivatives.py": ("tests/oracle/test_derivatives.py",),
+    "dynamics/hessians.py": ("tests/oracle/test_derivatives.py",),
     "dynamics/motion_derivatives.py": ("tests/oracle/test_derivatives.py",),
     "dynamics/coriolis.py": ("tests/engine/test_regressors.py",),
     "dynamics/regressors.py": ("tests/engine/test_regressors.py",),

@@ -167,6 +167,69 @@ class ExpectedDerivatives(ExpectedPoints):
             "da_dtau": self._like("mobility", of.tau),
         }
 
+    def inverse_dynamics_hessian(self) -> dict[str, Any]:
+        a = list(self.given["a"])
+        return self._second(
+            "a", lambda at, w: w * at.inverse_dynamics(a, **self._world), lambda at, w: at.mass_matrix * w.transpose()
+        )
+
+    def forward_dynamics_hessian(self) -> dict[str, Any]:
+        tau = list(self.given["tau"])
+        return self._second(
+            "tau",
+            lambda at, w: w * at.forward_dynamics(tau, **self._world),
+            lambda at, w: at.mass_matrix.solve(w.transpose()),
+        )
+
+    def _second(self, x: str, f: Callable[..., Any], by_x: Callable[..., Any]) -> dict[str, Any]:
+        """The gradient and the Hessian of f, (1, 1); by_x: its gradient by x, (nv, 1). Weights are a row.
+
+        By one-sided differences, right to 2^-300 of the third derivatives: less than 1e-60 is zero.
+        """
+        n, weights = self.robot.nv, vector(list(self.given["weights"])).transpose()
+        start = [vector(list(self.given[name])).entries() for name in ("q", "v")]
+        turned: dict[int, State] = {}  # by the number of moved entries of q, which is unique
+
+        def at(*moved: int) -> State:
+            q, v = ([x + _MOVED * moved.count(k + n * of) for k, x in enumerate(start[of])] for of in (0, 1))
+            key = sum((2 * n) ** (k + 1) for k in moved if k < n)
+            if key not in turned:
+                turned[key] = State(self.robot, q, start[1])
+            state = copy(turned[key])
+            state.v = v
+            return state
+
+        here, once = f(at(), weights)[0, 0], [f(at(k), weights)[0, 0] for k in range(2 * n)]
+
+        def block(row: int, column: int) -> arb_mat:
+            pairs = [(i + n * row, k + n * column) for i in range(n) for k in range(n)]
+            found = {
+                of: (f(at(*of), weights)[0, 0] - once[of[0]] - once[of[1]] + here) / _MOVED**2
+                for of in {tuple(sorted(pair)) for pair in pairs}
+            }
+            return arb_mat(n, n, [found[min(pair), max(pair)] for pair in pairs])
+
+        first = by_x(at(), weights)
+        rows = [(by_x(at(k), weights) - first) * (1 / _MOVED) for k in range(n)]
+        mixed = arb_mat(n, n, [row[k, 0] for row in rows for k in range(n)])
+        slopes = np.array([float(((x - here) / _MOVED).mid()) for x in once])
+
+        def nonzero(array: Any) -> Any:
+            return np.where(np.abs(array) < 1e-60, 0.0, array)
+
+        def like(kind: str, value: arb_mat) -> Any:
+            return self._like(kind, nonzero(double(value)))
+
+        return {
+            "gradient_q": self._effort(nonzero(slopes[:n])),
+            "gradient_v": self._effort(nonzero(slopes[n:])),
+            f"gradient_{x}": self._effort(first) if x == "a" else self._motion(first, self.given["weights"]),
+            "hessian_qq": like("efforts", block(0, 0)),
+            "hessian_qv": like("efforts", block(0, 1)),
+            "hessian_vv": like("efforts", block(1, 1)),
+            f"hessian_q{x}": like("efforts" if x == "a" else "by efforts", mixed),
+        }
+
     def step_derivatives(self, method: str) -> dict[str, Any]:
         n, h = self.robot.nv, arb(float(self.given["dt"][0]))
         q, v = (vector(list(self.given[name])) for name in ("q", "v"))

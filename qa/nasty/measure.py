@@ -35,7 +35,7 @@ STATES = (
 
 def states(robot: ExactRobot, seed: int) -> list[dict[str, Any]]:
     """Inputs of every name, for states small and large; external wrenches on two links."""
-    rng, others, mounting = (np.random.default_rng([of, seed]) for of in (7, 8, 9))
+    rng, others, mounting, weighting = (np.random.default_rng([of, seed]) for of in (7, 8, 9, 10))
     found = []
     for q_size, v_size, a_size, effort, weighed in STATES:
         q, q_ref = q_size * rng.uniform(-1, 1, (2, robot.nv))
@@ -46,6 +46,7 @@ def states(robot: ExactRobot, seed: int) -> list[dict[str, Any]]:
         tau, p = effort * scale * rng.normal(size=(2, robot.nv))
         given = {"q": q, "v": v, "a": a, "tau": tau, "p": p, "q_ref": q_ref, "v_ref": v_ref, "a_ref": a_ref}
         given["q_to"] = q_ref
+        given["weights"] = weighting.normal(size=robot.nv) / scale
         given |= {"kp": rng.uniform(1, 100, robot.nv), "kd": rng.uniform(1, 20, robot.nv), "dt": np.array([1e-3])}
         given["gravity"] = np.array(DEFAULT_GRAVITY if weighed is None else GRAVITY if weighed else (0.0, 0.0, 0.0))
         given["rpy"] = mounting.uniform(-3, 3, 3)

@@ -74,7 +74,7 @@ class Measured:
                 counted = np.where(np.isnan(found), 0.0, np.inf)
             elif kind == "place":
                 counted = difference * self.d / scale
-            elif kind in ("matrix", "efforts", "motions", "mobility"):
+            elif kind in ("matrix", "efforts", "motions", "mobility", "by efforts"):
                 counted = self.counted(kind, difference) / scale
             else:
                 counted = difference / scale
@@ -82,11 +82,11 @@ class Measured:
         return error if np.isfinite(error) else np.inf
 
     def counted(self, kind: str, X: Array) -> Array:
-        """A matrix (nv, nv) over sqrt(M_ii M_jj): of efforts, of motions as the efforts they need, of motions by
-        efforts as what these move.
+        """A matrix (nv, nv) over sqrt(M_ii M_jj): of efforts, of motions as the efforts they need, of motions, or of
+        efforts, by efforts as what these move.
         """
         X = self.M @ X if kind in ("motions", "mobility") else X
-        return (X @ self.M if kind == "mobility" else X) / np.outer(self.d, self.d)
+        return (X @ self.M if kind in ("mobility", "by efforts") else X) / np.outer(self.d, self.d)
 
     def _effort(self, value: Any, *beside: Any) -> Answer:
         array = double(value).ravel() if not isinstance(value, np.ndarray) else value

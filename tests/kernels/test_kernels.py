@@ -145,6 +145,8 @@ OPERATIONS = {
     "step-explicit_euler": 1810,
     "inverse_dynamics_derivatives": 4173,
     "forward_dynamics_derivatives": 7827,
+    "inverse_dynamics_hessian": 7116,
+    "forward_dynamics_hessian": 12694,
     "step_derivatives-rk4": 56837,
     "step_derivatives-semi_implicit_euler": 8348,
     "step_derivatives-explicit_euler": 8075,

@@ -43,6 +43,8 @@ accelerations magnifies this by the condition of the mass matrix, some thousands
 """
 
 NOT_ROLLED = {
+    ("inverse_dynamics_hessian", ""),
+    ("forward_dynamics_hessian", ""),
     ("step_derivatives", "rk4"),
     ("step_derivatives", "semi_implicit_euler"),
     ("step_derivatives", "explicit_euler"),

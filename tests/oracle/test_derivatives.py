@@ -17,6 +17,7 @@ from dyn_service.dynamics import (
     articulated,
     derivatives,
     hamilton,
+    hessians,
     integration,
     motion_derivatives,
     newton_euler,
@@ -82,6 +83,7 @@ MOVING_IN_MANY_WAYS = random_urdf(7, types=("floating", "planar", "screw"), mova
 TREES: dict[str, Callable[[], Tree]] = {
     "many ways to move, passive forces": lambda: restless(MOVING_IN_MANY_WAYS).tree,
     "mimic joints, passive forces": lambda: restless(drawn(read(random_urdf(4, movable=4)), 1)).tree,
+    "balls and planes": lambda: restless(random_urdf(5, types=("spherical", "planar"), movable=2)).tree,
     "locked joints": lambda: restless(random_urdf(9, movable=4)).tree.locked(["joint_2"]),
 }
 
@@ -114,6 +116,32 @@ def test_automatic_differentiation(name: str) -> None:
         state, *theirs = jacobians(ex.vertcat(reached["q"], reached["v"]), e, v, x)
         pairs[step] = [ex.vertcat(found["q"], found["v"]), both], [state, ex.horzcat(*theirs)]
     at = [tree.configuration.normalised(rng.normal(size=tree.nq)), *rng.normal(size=(2, tree.nv)), [0.01]]
+    assert_equal(pairs, symbols[:4], at)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_hessians_by_automatic_differentiation(name: str) -> None:
+    """Gradient and Hessian of weighted efforts and accelerations at integrate(q, e, 1), e = 0, under wrenches.
+
+    Entries of locked joints are zero.
+    """
+    tree, rng = TREES[name](), np.random.default_rng(0)
+    n = tree.nv
+    symbols = q, v, x, w, e = [ex.sym("x", k) for k in (tree.nq, n, n, n, n)]
+    W = PerBody(ex.matrix(w) for w in rng.uniform(-5.0, 5.0, (len(tree), 6)))
+    near, on = integrate(tree, q, e, ex.matrix(1.0)), (GRAVITY, W)
+    free = np.ones(n) if tree.free is None else np.asarray(tree.free)
+    both = ex.matrix(np.outer(free, free))
+    pairs: dict[str, tuple[list[Any], list[Any]]] = {}
+    for f, made in ((newton_euler.inverse_dynamics, "inverse"), (articulated.forward_dynamics, "forward")):
+        of = getattr(hessians, f"of_{made}_dynamics")(tree, q, v, x, w, *on)
+        value = ex.dot(free * w, f(tree, near, v, x, *on))
+        by_e, by_v, by_x = (ex.jacobian(value, z).T for z in (e, v, x))
+        blocks = [ex.jacobian(*of) for of in ((by_e, e), (by_e, v), (by_v, v), (by_e, x))]
+        expected = [*(free * z for z in (by_e, by_v, by_x)), *(both * block for block in blocks)]
+        theirs = ex.substitute(expected, [e], [ex.zeros(n, 1)])
+        pairs[made] = [of.q, of.v, of.x, of.qq, of.qv, of.vv, of.qx], theirs
+    at = [tree.configuration.normalised(rng.normal(size=tree.nq)), *rng.normal(size=(3, n))]
     assert_equal(pairs, symbols[:4], at)
 
 

@@ -32,6 +32,7 @@ MODULES = (
     "dynamics.articulated",
     "dynamics.task_space",
     "dynamics.derivatives",
+    "dynamics.hessians",
     "dynamics.coriolis",
     "dynamics.regressors",
     "dynamics.constraint",

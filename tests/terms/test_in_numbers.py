@@ -20,6 +20,7 @@ MODULES = (
     "coriolis",
     "derivatives",
     "hamilton",
+    "hessians",
     "integration",
     "kinematics",
     "mass_matrix",

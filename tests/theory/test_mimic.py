@@ -95,6 +95,12 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
     columns = ("jacobian", "dmomentum_dq", "dmomentum_dv", "drate_dq", "drate_dv")
     wide = dict.fromkeys((*columns, "dvelocity_dq", "dacceleration_dq", "dacceleration_dv"), lambda J: J @ S)
     slopes = free.inverse_dynamics_derivatives(*s.all, **s.pushed)
+    bent = free.inverse_dynamics_hessian(*s.all, t.rates(kp), **s.pushed)
+
+    def second(x: str) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
+        gradient = {f"gradient_{z}": onto for z in ("q", "v", x)}
+        return {**gradient, **{f"hessian_{z}": both for z in ("qq", "qv", "vv", f"q{x}")}}
+
     solved = [-np.linalg.solve(s.M, both(x)) for x in (slopes.dtau_dq, slopes.dtau_dv)]
 
     placed = {"xyz": (0.1, -0.2, 0.3), "rpy": (0.4, 0.5, -0.6)}
@@ -215,6 +221,21 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
             pair
             for found in [led.forward_dynamics_derivatives(q, v, s.tau, **s.pushed)]
             for pair in zip((found.a, found.da_dq, found.da_dv), (a, *solved), strict=True)
+        ],
+        "inverse_dynamics_hessian": lambda: s.fields(
+            led.inverse_dynamics_hessian(q, v, a, kp, **s.pushed), bent, **second("a")
+        ),
+        "forward_dynamics_hessian": lambda: [
+            pair
+            for found in [led.forward_dynamics_hessian(q, v, s.tau, s.M @ kp, **s.pushed)]
+            for pair in (
+                (found.gradient_q, -onto(bent.gradient_q)),
+                (found.gradient_v, -onto(bent.gradient_v)),
+                (found.gradient_tau, kp),
+                (found.hessian_vv, -both(bent.hessian_vv)),
+                (found.hessian_qtau, -np.linalg.solve(s.M, both(bent.hessian_qa).T).T),
+                (found.hessian_qv, -both(bent.hessian_qv) - both(bent.hessian_qa) @ solved[1]),
+            )
         ],
         "step_derivatives": lambda: [
             pair

@@ -76,6 +76,8 @@ class AsyncRobotQueries(RobotProperties, ABC):
     step = awaited(RobotQueries.step)
     inverse_dynamics_derivatives = awaited(RobotQueries.inverse_dynamics_derivatives)
     forward_dynamics_derivatives = awaited(RobotQueries.forward_dynamics_derivatives)
+    inverse_dynamics_hessian = awaited(RobotQueries.inverse_dynamics_hessian)
+    forward_dynamics_hessian = awaited(RobotQueries.forward_dynamics_hessian)
     step_derivatives = awaited(RobotQueries.step_derivatives)
     momentum_derivatives = awaited(RobotQueries.momentum_derivatives)
     energy_derivatives = awaited(RobotQueries.energy_derivatives)

@@ -19,7 +19,7 @@ from tests.service.conftest import TRANSPORTS, assert_same, sample, variants
 from tests.wide import wide
 
 QUERY_NAMES = tuple(QUERIES)
-SLOPES = tuple(name for name in QUERIES if name.endswith("_derivatives"))
+SLOPES = tuple(name for name in QUERIES if name.endswith(("_derivatives", "_hessian")))
 """Asked of the pendulum, by one kind of client: their kernels take longest to compile, in each of their forms."""
 
 

@@ -1,0 +1,222 @@
+"""Weighted second derivatives: the Hessians of lambda . tau over (q, v, a) and of lambda . a over (q, v, tau).
+
+lambda is constant, one weight per entry of v. A second derivative with respect to q is that with respect to e at e = 0
+of the function at integrate(q, e, 1): it is symmetric, for joints with several degrees of freedom too. The rate of the
+gradient of `derivatives.py` along the joint's axes would not be: the motions g of the same joint do not commute.
+
+lambda . tau is the power of all loads when the joints move with the rates lambda (virtual power). With the velocities
+W = Psi_D G lambda of that motion, w of a particle, and those of `derivatives.py`, branch j has the sums
+
+    N_j = [H; P] of W: its momentum             y_j = 2 sum of m v x w            J_j = the rate of I, I-dot, of W
+
+beside F_j, C_j and B_j, carried to the parent like these: y turns with it. A change of q_j gives the ground of the
+branch the velocity Xi_j = (D W_p) x G_j of this motion, besides Psi, Omega, Gamma of V, so that the gradient is
+
+    d/dq_j = Xi_j . F_j + Omega_j . N_j + psi_j . y_j      d/dv_j = Gamma_j . N_j + g_j . y_j      d/da_j = G_j . N_j
+
+Of these only the sums change with the joints i of branch j, seen from body j:
+
+           of q_i                                                                   of v_i                  of a_i
+    dF     B_i psi_i + C_i Omega_i + G_i x* F_i                                     B_i g_i + C_i Gamma_i   C_i G_i
+    dN     C_i Xi_i + G_i x* N_i                                                    0                       0
+    dy     B_i^T Xi_i - J_i psi_i - H_i x psi_i - 2 P_i x U_i + g_i x y_i           - J_i g_i - H_i x g_i   0
+                                                                                      - 2 P_i x u_i
+
+where H, P are those of N_i and Psi_i = [psi_i; U_i]. Each pair of joints, i in branch j or i = j, has the entries
+
+    qq = Xi_j . dF_q + Omega_j . dN_q + psi_j . dy_q       qv = Xi_j . dF_v + psi_j . dy_v       qa = Xi_j . dF_a
+    vq = Gamma_j . dN_q + g_j . dy_q                       vv = g_j . dy_v                       aq = G_j . dN_q
+
+(for i = j of qq and vv the symmetric part, and vq is the transposed qv); all others are 0. Passive efforts add to vv.
+
+Of a = M^-1 (tau - b), with mu = M^-1 lambda and X = (qa of mu) M^-1, at this a,
+
+    d/dq = - (d/dq of mu . tau)          qq = - (qq of mu) + X dtau/dq + (X dtau/dq)^T        qtau = - X
+    d/dv = - (d/dv of mu . tau)          qv = - (qv of mu) + X dtau/dv                        vv = - (vv of mu)
+
+and d/dtau = mu. Cost: O(N d), d the depth; of a O(N^2 d). Source: derived here. The tensors that are not weighted:
+S. Singh, R. Russo, P. Wensing, 'On second-order derivatives of rigid-body dynamics: theory and implementation', 2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dyn_service.dynamics import derivatives, mass_matrix, passive
+from dyn_service.dynamics import expressions as ex
+from dyn_service.dynamics.derivatives import Motion, assembled, ground_of, loaded
+from dyn_service.dynamics.kinematics import (
+    free_selector,
+    influences,
+    joint_values,
+    joint_vector,
+    motion_subspaces,
+    zero_locked,
+)
+from dyn_service.dynamics.newton_euler import inertias
+from dyn_service.dynamics.spatial import Mat, angular, cross, linear, row_by_row, skew
+from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion, walk
+from dyn_service.model.tree import Tree
+
+
+@dataclass(frozen=True, eq=False)
+class _Weighted:
+    """N (6,), J (3, 3) and y (3,) of a branch; see the module."""
+
+    N: Mat
+    J: Mat
+    y: Mat
+
+    @property
+    def column(self) -> Mat:
+        """All numbers; of J the upper triangle."""
+        return ex.vertcat(self.N, *(self.J[i, j] for i, j in derivatives._UPPER), self.y)
+
+    @classmethod
+    def of(cls, x: Mat) -> _Weighted:
+        """The inverse of `column`."""
+        return cls(x[:6], derivatives._symmetric(x[6:12]), x[12:])
+
+    def carried(self, D: Mat) -> _Weighted:
+        """As the parent sees it."""
+        R, N = D.rotation, D.T @ self.N
+        return _Weighted(N, R.T @ (self.J @ R) + derivatives._twice(D.offset, linear(N)), R.T @ self.y)
+
+    def moved(self, X: Mat) -> Mat:
+        """dy of a velocity X of the ground, (3, k)."""
+        turns, shifts = X[:3, :], X[3:, :]
+        return -(self.J @ turns) - skew(angular(self.N)) @ turns - 2 * (skew(linear(self.N)) @ shifts)
+
+
+def _velocities(tree: Tree, D: PerBody, G: PerBody, weights: Mat) -> tuple[PerBody, PerBody]:
+    """W of each body, and Xi."""
+    rates = G @ joint_values(tree, weights)
+
+    def step(i: int, of_parent: Mat | None) -> Mat:
+        W_p = ex.zeros(6, 1) if of_parent is None else D[i] @ of_parent[:6]
+        return ex.vertcat(W_p + rates[i], W_p)
+
+    found = outward_recursion(tree, step)
+    Xi = []
+    for x, G_i in zip(found, G, strict=True):
+        omega, u = skew(x[6:9]), skew(x[9:])
+        Xi.append(ex.vertcat(omega @ G_i[:3, :], omega @ G_i[3:, :] + u @ G_i[:3, :]))
+    return PerBody(x[:6] for x in found), PerBody(Xi)
+
+
+def _branches(tree: Tree, D: PerBody, moved: Motion, weighted: PerBody) -> list[_Weighted]:
+    own = []
+    for M, V, W in zip(inertias(tree), moved.V, weighted, strict=True):
+        omega, Omega, h = angular(V), angular(W), ex.vertcat(M.H[2, 1], M.H[0, 2], M.H[1, 0])
+        turned, squares = skew(Omega) @ M.I, ex.trace(M.I) * ex.eye(3) - 2 * M.I
+        y = 2 * (cross(linear(M @ V), linear(W)) + cross(linear(V), cross(Omega, h))) + squares @ cross(omega, Omega)
+        own.append(_Weighted(M @ W, turned + turned.T + derivatives._twice(linear(W), h), y).column)
+    carried = inward_recursion(tree, own, lambda i, x: _Weighted.of(x).carried(D[i]).column)
+    return [_Weighted.of(x) for x in carried]
+
+
+@dataclass(frozen=True, eq=False)
+class Hessian:
+    """Gradient (nv,) and blocks (nv, nv) of the Hessian over q, v, and x: a or tau. vx and xx are 0."""
+
+    q: Mat
+    v: Mat
+    x: Mat
+    qq: Mat
+    qv: Mat
+    vv: Mat
+    qx: Mat
+
+
+def of_inverse_dynamics(
+    tree: Tree, q: Mat, v: Mat, a: Mat, weights: Mat, gravity: Mat, wrenches: PerBody | None
+) -> Hessian:
+    """That of weights . tau, (18a), over q, v and a."""
+    weights = zero_locked(tree, weights)
+    D, G = influences(tree, q), motion_subspaces(tree)
+    moved = derivatives.motion(tree, D, G, v, a, gravity, relative=True)
+    branch = derivatives.branches(tree, D, moved, wrenches)
+    ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
+    W, Xi = _velocities(tree, D, G, weights)
+    weighted = _branches(tree, D, moved, W)
+
+    def blocks(j: int, state: Mat) -> list[Mat]:
+        F_q, F_v, F_a, N_q = (state[k : k + 6, :] for k in (0, 6, 12, 18))
+        y_q, y_v, on, g = state[24:27, :], state[27:, :], ground[j], G[j][:3, :]
+        qq = Xi[j].T @ F_q + on.Omega.T @ N_q + on.psi.T @ y_q
+        qv = Xi[j].T @ F_v + on.psi.T @ y_v
+        vq = on.Gamma.T @ N_q + g.T @ y_q
+        return [qq, qv, Xi[j].T @ F_a, g.T @ y_v, qq, vq, G[j].T @ N_q]
+
+    def carried(j: int, state: Mat) -> Mat | None:
+        if tree.parent[j] < 0:
+            return None
+        loads = (D[j].T @ state[k : k + 6, :] for k in (0, 6, 12, 18))
+        return ex.vertcat(*loads, *(D[j].rotation.T @ state[k : k + 3, :] for k in (24, 27)))
+
+    def start(i: int) -> tuple[Mat, Mat | None]:
+        of, on, by, g = branch[i], ground[i], weighted[i], G[i][:3, :]
+        state = ex.vertcat(
+            of.coriolis(on.psi) + of.inertia(on.Omega) + loaded(G[i], of.F),
+            of.coriolis(g) + of.inertia(on.Gamma),
+            of.inertia(G[i]),
+            of.inertia(Xi[i]) + loaded(G[i], by.N),
+            of.coriolis_transposed(Xi[i]) + by.moved(on.Psi) - skew(by.y) @ g,
+            by.moved(G[i]),
+        )
+        qq, qv, qa, vv, *_ = blocks(i, state)
+        own = ex.vertcat((qq + qq.T) / 2, qv, qa, (vv + vv.T) / 2)
+        return own, carried(i, state) if tree.inboard[i].nv else None
+
+    def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:
+        return ex.vertcat(*blocks(j, state)), carried(j, state)
+
+    found = assembled(tree, walk(tree, start, step, outward=False), 4)
+    qq, qv, qa, vv = found if tree.free is None else [x @ free_selector(tree) for x in found]
+    bodies = list(zip(branch, ground, weighted, Xi, G, strict=True))
+    of_q = [Xi_i.T @ of.F + on.Omega.T @ by.N + on.psi.T @ by.y for of, on, by, Xi_i, _ in bodies]
+    of_v = [on.Gamma.T @ by.N + G_i[:3, :].T @ by.y for _, on, by, _, G_i in bodies]
+    of_a = [G_i.T @ by.N for _, _, by, _, G_i in bodies]
+    return Hessian(
+        joint_vector(tree, PerBody(of_q)) + passive.stiffness(tree) * weights,
+        joint_vector(tree, PerBody(of_v)) + passive.resistance(tree, v) * weights,
+        joint_vector(tree, PerBody(of_a)) + passive.armature(tree) * weights,
+        qq,
+        qv,
+        vv + ex.diag(passive.curvature(tree, v, weights)),
+        qa,
+    )
+
+
+def of_forward_dynamics(
+    tree: Tree, q: Mat, v: Mat, tau: Mat, weights: Mat, gravity: Mat, wrenches: PerBody | None
+) -> Hessian:
+    """That of weights . a, (19a), over q, v and tau."""
+    a, M = derivatives.accelerations(tree, q, v, tau, gravity, wrenches)
+    mu = mass_matrix.solve(tree, M, zero_locked(tree, weights))
+    of_tau = derivatives.of_inverse_dynamics(tree, q, v, a, gravity, wrenches)
+    of = of_inverse_dynamics(tree, q, v, a, mu, gravity, wrenches)
+    free = free_selector(tree)
+    X = mass_matrix.solve(tree, M, of.qx.T).T @ free
+    turned, braked = X @ of_tau.q @ free, X @ of_tau.v @ free
+    return Hessian(-of.q, -of.v, mu, turned + turned.T - of.qq, braked - of.qv, -of.vv, -X)
+
+
+def inverse_dynamics_hessian(
+    tree: Tree, q: Mat, v: Mat, a: Mat, weights: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Mat]:
+    """Gradient and Hessian of weights . tau, (18a), over q, v and a."""
+    return _named(of_inverse_dynamics(tree, q, v, a, weights, gravity, wrenches), "a")
+
+
+def forward_dynamics_hessian(
+    tree: Tree, q: Mat, v: Mat, tau: Mat, weights: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Mat]:
+    """Gradient and Hessian of weights . a, (19a), over q, v and tau."""
+    return _named(of_forward_dynamics(tree, q, v, tau, weights, gravity, wrenches), "tau")
+
+
+def _named(of: Hessian, x: str) -> dict[str, Mat]:
+    gradient = {"gradient_q": of.q, "gradient_v": of.v, f"gradient_{x}": of.x}
+    blocks = {"qq": of.qq, "qv": of.qv, "vv": of.vv, f"q{x}": of.qx}
+    return gradient | {f"hessian_{name}": row_by_row(part) for name, part in blocks.items()}
