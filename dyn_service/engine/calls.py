@@ -49,8 +49,6 @@ PART_BYTES = 1 << 23
 """Bytes of machine code that a thread runs at least, once for each vector of states: some 0.1 ms."""
 
 
-_UNKNOWN = None, None
-
 _THREADS_FROM = 1 << 12
 """States of a batch from which threads are considered if no kernel of the row is bound."""
 
@@ -105,7 +103,7 @@ class BoundCall:
 
         Args:
             given: The required arguments.
-            others: The optional arguments, without an overlay.
+            others: The optional arguments; an overlay among them is not read.
             wrenches: The index of external wrenches among them; -1: without wrenches.
             out: The array of each output, or None for a new one; () if all are new.
             workers: The largest number of threads.
@@ -234,7 +232,7 @@ class RowCalls:
     call: Call
 
     def __init__(self, row: Query, names: Mapping[int, Mapping[str, Array]], cache: OverlayCache) -> None:
-        self._row, self._names = row, names
+        self._names = names
         self._key = _key_of(row)
         self._bound: dict[Hashable, BoundCall] = {}
         self._defaults = self._key(row.argument_defaults)
@@ -295,15 +293,12 @@ class RowCalls:
         """
         try:
             if self._overlay >= 0 and others[self._overlay] is not None:
-                view = self._view(others)
-                calls = None if view is None else view.row_calls.get(self._row.name)
+                calls = self._view(others)
                 others = (*others[: self._overlay], None, *others[self._overlay + 1 :])
                 return None if calls is None else calls.into(given, others, out, workers)
             if self._names:
                 given = tuple(self._names[k][x] if k in self._names else x for k, x in enumerate(given))
-            chosen = self._bound.get(self._key(others))
-            if chosen is None:
-                return None
+            chosen = self._bound[self._key(others)]
             wrenches = self._wrenches if self._wrenches >= 0 and others[self._wrenches] is not None else -1
             if chosen.finish is not None and not chosen.in_place and any(array is not None for array in out):
                 return None
@@ -322,7 +317,7 @@ class RowCalls:
     def _prefer(self, direct: Call | None, with_wrenches: Call | None, finish: Finish | None) -> None:
         """Sets `call`, which tries these direct calls with default options first."""
         # Without a reference to `self`, so that the collector of cycles is not needed to free the kernels.
-        names, bound, key, row, view_of = self._names, self._bound, self._key, self._row.name, self._view
+        names, own, key, view_of = self._names, self._bound, self._key, self._view
         overlay, wrenches = self._overlay, self._wrenches
 
         def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
@@ -330,19 +325,19 @@ class RowCalls:
                 if names:
                     given = tuple(names[k][x] if k in names else x for k, x in enumerate(given))
                 has_wrenches = wrenches >= 0 and others[wrenches] is not None
-                first = with_wrenches if has_wrenches else direct
-                if first is not None:
-                    answer = first(given, others)
-                    if answer is not None:
-                        return answer if finish is None else finish(answer, given)
+                bound = own
                 if overlay >= 0 and others[overlay] is not None:
                     view = view_of(others)
                     if view is None:
                         return None
-                    return view.bound_calls[row](given, (*others[:overlay], None, *others[overlay + 1 :]))
-                chosen = bound.get(key(others))
-                if chosen is None:
-                    return None
+                    bound = view._bound
+                else:
+                    first = with_wrenches if has_wrenches else direct
+                    if first is not None:
+                        answer = first(given, others)
+                        if answer is not None:
+                            return answer if finish is None else finish(answer, given)
+                chosen = bound[key(others)]
                 first = chosen.with_wrenches if has_wrenches else chosen.direct
                 answer = None if first is None else first(given, others)
                 if answer is None:
@@ -359,9 +354,10 @@ class RowCalls:
 def _view_with(
     cache: OverlayCache, row: str, overlay: int, gravity: int, passive: int
 ) -> Callable[[tuple[Any, ...]], Any]:
-    """Returns a function from the optional arguments of a row to the robot with the overlay among them.
+    """Returns a function from the optional arguments of a row to the calls of the robot with the overlay among them.
 
-    It returns None if that robot is not kept or has no calls of the row, or if the overlay contradicts an argument.
+    It raises LookupError if that robot is not kept or has no calls of the row. It returns None if the overlay
+    contradicts an argument.
 
     Args:
         cache: The robots with overlays.
@@ -374,15 +370,12 @@ def _view_with(
 
     def view_of(others: tuple[Any, ...]) -> Any:
         changed = others[overlay]
-        _, view = known.get(id(changed), _UNKNOWN)
-        if (
-            view is None
-            or row not in view.bound_calls
-            or (gravity >= 0 and others[gravity] is not None and changed.gravity is not None)
-            or (passive >= 0 and others[passive] is not True and changed.joints)
+        _, view = known[id(changed)]
+        if (gravity >= 0 and others[gravity] is not None and changed.gravity is not None) or (
+            passive >= 0 and others[passive] is not True and changed.joints
         ):
             return None
-        return view
+        return view.row_calls[row]
 
     return view_of
 
@@ -397,9 +390,9 @@ def _key_of(row: Query) -> Callable[[tuple[Any, ...]], Hashable]:
     lists = [k for k in places if row.optional_arguments[k] in by_name]
     if not places:
         return lambda others: None
-    if len(places) == 1 and not lists:
-        only = places[0]
-        return lambda others: (others[only], others[only].__class__)
+    if len(places) <= 2 and not lists:
+        first, last = places[0], places[-1]
+        return lambda others: (others[first], others[last], others[first].__class__, others[last].__class__)
     pick = itemgetter(*places) if len(places) > 1 else lambda others: (others[places[0]],)
 
     def key(others: tuple[Any, ...]) -> Hashable:

@@ -714,7 +714,7 @@ class Robot(RobotQueries):
         still, locked = self._still(row)
         standing = {row.required[k]: locked for k in still}
         checked = Arguments(accepted, fixed, standing)
-        options = {*row.options, *(f"{name} by name" for name in row.by_name)}
+        options = {row.overlay, *row.options, *(f"{name} by name" for name in row.by_name)}
         unread = Arguments({name: ANY if name in options else x for name, x in accepted.items()}, fixed, standing)
         kernel = None
         direct = with_wrenches = first = first_with_wrenches = None

@@ -464,4 +464,4 @@ def test_options_add_few_calls(arm: Robot, options: dict[str, Any]) -> None:
     plain = calls_of(lambda: arm.inverse_dynamics(q, q, q))
     more = calls_of(lambda: arm.inverse_dynamics(q, q, q, **options)) - plain
     assert plain <= 7
-    assert more <= {"gravity": 0, "passive": 4, "overlay": 5}[next(iter(options))]
+    assert more <= {"gravity": 0, "passive": 3, "overlay": 3}[next(iter(options))]

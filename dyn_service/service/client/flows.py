@@ -55,6 +55,7 @@ from dyn_service.service.protocol.messages import (
 T = TypeVar("T")
 
 _F8 = np.dtype("<f8")
+_OBJECTS = ("wrenches", "overlay")  # kinds that `pack_state` encodes
 
 
 _decode_outputs = msgspec.msgpack.Decoder(dict[str, ReplyArray | tuple[str, ...]]).decode
@@ -102,7 +103,8 @@ def pack_inputs(inputs: Mapping[str, Any], row: Row) -> dict[str, Any]:
             packed[name] = WireArray("<f8", value.shape, value.tobytes())
         elif value is not None:
             kind, path = row.inputs[name].kind, f"inputs.{name}"
-            packed[name] = pack_state(kind, value, path) or pack(kind, value, path)
+            known = pack_state(kind, value, path) if kind in _OBJECTS else None
+            packed[name] = known or pack(kind, value, path)
     return packed
 
 

@@ -6,6 +6,7 @@ The bytes are little-endian, in C order. A reader converts every accepted type t
 
 from __future__ import annotations
 
+import struct
 from math import isfinite, prod
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ DTYPES = ("<f8", "<f4", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1")
 
 _DTYPES = {name: np.dtype(name) for name in DTYPES}
 _F8 = _DTYPES["<f8"]
+_FLOATS = frozenset({float})
 _MAX_PYTHON_SUM = 64
 """Largest number of entries that Python's `sum` adds faster than NumPy."""
 
@@ -67,9 +69,15 @@ def pack_array(value: ArrayLike, path: str) -> WireArray | float:
     Raises:
         InvalidArgumentError: The value is not an array of real numbers.
     """
-    if type(value) is float:
-        return value
-    array = value if type(value) is np.ndarray and value.dtype is _F8 else _real_array(value, path)
+    given: Any = value
+    if given.__class__ is float:
+        return given
+    if given.__class__ is list and _FLOATS.issuperset(map(type, given)):
+        return WireArray("<f8", (len(given),), struct.pack(f"<{len(given)}d", *given))
+    if given.__class__ is np.ndarray and given.dtype.kind in "fiu":
+        array: Array = given.astype(_F8, copy=False)
+    else:
+        array = _real_array(value, path)
     return WireArray("<f8", array.shape, array.tobytes())
 
 

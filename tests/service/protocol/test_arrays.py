@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from dyn_service import Inertial, InvalidArgumentError, JointNumbers, Overlay, Payload, Wrench
 from dyn_service.api.spec import Kind
 from dyn_service.service.protocol import inputs
-from dyn_service.service.protocol.arrays import pack_array, pack_output, unpack_array
+from dyn_service.service.protocol.arrays import WireArray, pack_array, pack_output, unpack_array
 from dyn_service.service.protocol.inputs import (
     MAX_ENCODINGS,
     pack,
@@ -53,6 +53,22 @@ def test_an_array_with_a_number_that_is_not_finite_is_refused(array: np.ndarray)
     else:
         with pytest.raises(InvalidArgumentError, match=r"q must be finite, found -?(inf|nan)"):
             unpack_array(message, "inputs.q")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[], [1.0], [0.1, -0.0, 5e-324], [1.0, 2], [1, 2], [[1.0], [2.0]], (0.1, 0.2), [float("nan"), 1.0]],
+    ids=str,
+)
+def test_lists_are_encoded_as_arrays_of_doubles(value: Any) -> None:
+    array = np.asarray(value, dtype=float)
+    assert pack_array(value, "q") == WireArray("<f8", array.shape, array.tobytes())
+
+
+@pytest.mark.parametrize("value", [[True], ["1"], [None], [[1.0], 2.0], np.array([True])], ids=str)
+def test_lists_of_other_values_are_refused(value: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="must be real numbers"):
+        pack_array(value, "q")
 
 
 @given(hnp.arrays(np.float64, hnp.array_shapes(min_dims=1, max_dims=4, max_side=4), elements=finite))

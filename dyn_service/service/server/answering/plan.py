@@ -43,7 +43,7 @@ _Given = tuple[list[Array], Mapping[str, Any], Order | None]
 """The required vectors in the row's order, other values by name, and the request's order of joints."""
 
 FEW_WRENCHES = 4  # maximum number of wrenches on the fast path
-MAX_WRENCHES, MAX_WRENCH_BYTES = 16, 1024  # encodings of wrenches kept per query and robot, and the length of one
+MAX_KNOWN, MAX_WRENCH_BYTES = 64, 1024  # encodings of options, wrenches and overlay kept, and the length of wrenches
 MAX_OVERLAYS, MAX_OVERLAY_BYTES = 64, 2048  # overlays kept per query and robot, and the length of one
 MAX_DECODERS = 1024  # decoders of inputs kept, one for each query and size of robots
 FREQUENT = 8  # after so many requests with the same overlay the server's thread makes its robot, which takes 1 ms
@@ -103,7 +103,7 @@ class FastPath:
         self._positions = tuple((vectors.index(name), name, f"inputs.{name}") for name in positions)
         self._output, self._outputs_of = row.output, row.outputs_of
         self._choices: dict[tuple[bytes, bool, bool], dict[str, Any]] = {}
-        self._pushes: dict[bytes, list[Wrench]] = {}
+        self._known: dict[tuple[bytes, bytes | None, bytes | None], dict[str, Any]] = {}
         self._overlays: dict[bytes, Overlay | int] = {}
 
     def read(self, inputs: Raw, options: Raw, most_wrenches: int) -> _Given | None:
@@ -120,27 +120,20 @@ class FastPath:
             if vector is not UNSET:
                 data.append(vector.data)
                 keywords[name] = np.frombuffer(vector.data)
-        has_wrenches, has_overlay = state.wrenches_ is not UNSET, state.overlay_ is not UNSET
-        if has_wrenches:
-            wrenches = self._wrenches(bytes(state.wrenches_))
-            if wrenches is None or len(wrenches) > most_wrenches:
-                return None
-            keywords[self._row.wrenches or ""] = wrenches
         if may_be_infinite(b"".join(data)):
             return None
-        if has_overlay:
-            overlay = self._overlay(bytes(state.overlay_))
-            if overlay is None:
-                return None
-            keywords[self._row.overlay or ""] = overlay
-        packed = _NONE if options is _NO_OPTIONS else bytes(options)
+        packed = (
+            _NONE if options is _NO_OPTIONS else bytes(options),
+            None if state.wrenches_ is UNSET else bytes(state.wrenches_),
+            None if state.overlay_ is UNSET else bytes(state.overlay_),
+        )
         try:
-            given = self._choices[packed, has_wrenches, has_overlay]
+            given = self._known[packed]
         except KeyError:
-            chosen = self._choose(packed, has_wrenches, has_overlay)
-            if chosen is None:
+            found = self._others(*packed, most_wrenches)
+            if found is None:
                 return None
-            given = chosen
+            given = found
         if given:
             keywords |= given
         arrays = [*map(np.frombuffer, vectors)]
@@ -155,21 +148,31 @@ class FastPath:
         numbers = self._numbers(state)
         return (arrays, {**self._spread(*numbers), **keywords}, order) if all(map(isfinite, numbers)) else None
 
-    def _wrenches(self, packed: bytes) -> list[Wrench] | None:
-        """Returns the wrenches with this encoding; None if a number may not be finite. Raises for another form."""
-        try:
-            return self._pushes[packed]
-        except KeyError:
-            given = _decode_wrenches(packed)
-        data: list[bytes] = []
-        wrenches = [_wrench(each, data) for each in given]
-        if may_be_infinite(b"".join(data)):
+    def _others(
+        self, options: bytes, wrenches: bytes | None, overlay: bytes | None, most_wrenches: int
+    ) -> dict[str, Any] | None:
+        """Returns the options, wrenches and overlay with these encodings, which are kept; None and errors as `read`."""
+        given: dict[str, Any] = {}
+        if wrenches is not None:
+            data: list[bytes] = []
+            given[self._row.wrenches or ""] = listed = [_wrench(each, data) for each in _decode_wrenches(wrenches)]
+            if len(listed) > most_wrenches or may_be_infinite(b"".join(data)):
+                return None
+        if overlay is not None:
+            known = self._overlay(overlay)
+            if known is None:
+                return None
+            given[self._row.overlay or ""] = known
+        kind = options, wrenches is not None, overlay is not None
+        chosen = self._choices[kind] if kind in self._choices else self._choose(*kind)
+        if chosen is None:
             return None
-        if len(packed) <= MAX_WRENCH_BYTES:
-            if len(self._pushes) >= MAX_WRENCHES:
-                self._pushes.clear()
-            self._pushes[packed] = wrenches
-        return wrenches
+        given |= chosen
+        if len(wrenches or b"") <= MAX_WRENCH_BYTES and len(options) <= MAX_OPTION_BYTES:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[options, wrenches, overlay] = given
+        return given
 
     def _overlay(self, packed: bytes) -> Overlay | None:
         """Returns the overlay with this encoding if it is frequent; it is kept, because robots know it by identity."""
