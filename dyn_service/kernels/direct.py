@@ -15,9 +15,10 @@ its shape, and without overlap with each other or with an input. An input is a `
 doubles, with any strides, of the operand's core shape; one axis of states may precede it. All inputs with this axis
 have the same number of states; those without it are the same in all states. An operand that accepts one number for a
 vector of equal numbers (`Operand.scalar`) may also be a `float`. A vector of one state may be a list or tuple of
-numbers, or an array of singles or 64-bit integers: these are converted. External wrenches are converted as
-`kernels.wrenches` describes. The result is the gufunc's to the last bit: a new array, or a NumPy number if the output
-has no axes, or a tuple of these. The call raises only genuine errors, such as a lack of memory.
+numbers. Vectors may be arrays of singles or 64-bit integers: at most `CONVERTED` numbers are converted. External
+wrenches are converted as `kernels.wrenches` describes. The result is the gufunc's to the last bit: a new array, or a
+NumPy number if the output has no axes, or a tuple of these. The call raises only genuine errors, such as a lack of
+memory.
 
 **Floating-point errors.** `numpy.errstate` determines whether the gufunc raises, warns or ignores. So if the status
 flags show overflow, underflow, division by zero or an invalid operation, this call drops its result and returns `None`;
@@ -54,14 +55,12 @@ from llvmlite import ir
 
 from dyn_service.kernels.jit import LoadedCode, Loop, host, shared_code
 from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over
+from dyn_service.kernels.loop import FILL, Body, filled
 from dyn_service.kernels.python_api import (
-    ALIGNED,
     DATA,
     DESCR,
-    DIMENSIONS,
     FLAGS,
     LOOP,
-    ND,
     STRIDES,
     Writer,
     address,
@@ -72,7 +71,7 @@ from dyn_service.kernels.python_api import (
     table,
 )
 from dyn_service.kernels.signature import Operand, Signature
-from dyn_service.kernels.wrenches import MAX_LINKS, WrenchConversion, emit_conversion
+from dyn_service.kernels.wrenches import TABLE_WORDS, WrenchConversion, emit_conversion, emit_for_each
 
 DirectCall = Callable[..., Any]
 
@@ -85,6 +84,9 @@ LARGE_BYTES = 1 << 19
 """Bytes of a result from which the call does not create its arrays: page faults would cost more than the kernel. The
 caller gives it arrays of `engine.buffers`.
 """
+
+CONVERTED = 1 << 13
+"""Numbers on the stack that a call converts to doubles, at most, or those of one state if these are more."""
 
 MAX_OPERANDS = 32
 MAX_AXES = 4
@@ -120,9 +122,7 @@ class Arguments:
     _OUTPUTS,
     _RELEASED_FROM,
     _CONVERSION,
-    _AT_A_TIME,
     _WRENCHES,
-    _POSE,
     _REQUIRED,
     _OTHERS,
     _FIXED,
@@ -131,7 +131,7 @@ class Arguments:
     _CONVERTED,
     _STILL,
     _OPERANDS,
-) = range(16)
+) = range(14)
 _ACCEPTED, _IGNORED = -1, -2  # instead of the index of an input: an argument with one accepted value, or with any
 _AXES, _SCALAR, _FIRST_STEP, _SHAPE = range(4)
 _OPERAND_WORDS = _SHAPE + MAX_AXES
@@ -153,29 +153,28 @@ def _plan(signature: Signature, loop: Loop, arguments: Arguments, conversion: Wr
     """Returns the plan of a kernel for the compiled function.
 
     The address of the kernel's loop, the numbers of inputs and outputs, and the number of states from which the GIL is
-    released. With wrenches: the address of their plan, the number of states to convert at a time, and the indices of
-    the wrenches and of the configuration among the inputs. The numbers of required, optional and fixed arguments, and
-    the number of states from which the result is large. The loop's plan. The numbers of entries that may be converted,
-    and of those that must be 0.
+    released. With wrenches: the address of their plan, and their index among the inputs. The numbers of required,
+    optional and fixed arguments, and the number of states from which the result is large. The loop's plan. The numbers
+    of entries that may be converted, and of those that must be 0.
     Then for each operand: the number of its axes, whether it may be one number, the index of its core strides in the
     loop's `steps`, its shape. For each optional and each fixed argument: the index of its input, or `_ACCEPTED` or
     `_IGNORED`, and the address of its default. Last, for each entry that must be 0: the indices of its input and in it.
     """
     operands = (*signature.inputs, *signature.outputs)
-    plan_of_wrenches = ctypes.create_string_buffer(b"" if conversion is None else conversion.plan)
-    words = [loop.address, len(signature.inputs), len(signature.outputs), _released_from(loop.code.size)]
     names = [operand.name for operand in signature.inputs]
-    if conversion is None:
-        words += [0, 0, -1, 0]
-    else:
-        kinds = [operand.kind for operand in signature.inputs]
-        bodies = signature.inputs[kinds.index("wrenches")].shape[0]
-        words += [ctypes.addressof(plan_of_wrenches), conversion.states(bodies)]
-        words += [kinds.index("wrenches"), kinds.index("position")]
+    held, size, wrenches = b"", loop.code.size, -1
+    if conversion is not None:
+        held, size = conversion.plan(signature), size + conversion.poses.code.size
+        wrenches = [operand.kind for operand in signature.inputs].index("wrenches")
+        loop = filled(loop, wrenches, _method()[1].address(FILL), conversion.size)
+    plan_of_wrenches = ctypes.create_string_buffer(held)
+    words = [loop.address, len(signature.inputs), len(signature.outputs), _released_from(size)]
+    words += [ctypes.addressof(plan_of_wrenches), wrenches]
     named = {*arguments.others, *arguments.fixed}
     words += [sum(name not in named for name in names), len(arguments.others), len(arguments.fixed)]
     words += [-(-LARGE_BYTES // (8 * sum(operand.size for operand in signature.outputs)))]
-    words += [ctypes.addressof(loop.plan), sum(each.size for each in signature.inputs if len(each.shape) == 1)]
+    words += [ctypes.addressof(loop.plan)]
+    words += [max(CONVERTED, sum(each.size for each in signature.inputs if len(each.shape) == 1))]
     still = [(names.index(name), entry) for name, entries in arguments.still.items() for entry in entries]
     words += [len(still)]
     first_step = len(operands)  # after the operands' strides from state to state
@@ -207,10 +206,10 @@ def direct_call(
     fits = len(operands) <= MAX_OPERANDS and all(len(operand.shape) <= MAX_AXES for operand in operands)
     if signature.padded or signature.empty or not fits or not layout_is_known():
         return None
+    if conversion is not None and {conversion.poses.lanes, Body.of(loop.code).lanes} != {host().lanes}:
+        return None
     with _LOADING:
         method, made = _method()
-    if conversion is not None and (len(conversion.places) > MAX_LINKS or conversion.poses.code.size >= HELD_BYTES):
-        return None  # the slow path releases the GIL
     plan = _plan(signature, loop, arguments, conversion)
     plan.owned += (method, made)
     call: DirectCall = _builtin()(ctypes.addressof(method), plan, None)
@@ -279,7 +278,6 @@ class _Direct(Writer):
         self.ends = self.b.alloca(I64, size=integer(2))
         self.states = self.b.alloca(I64)  # their number; -1 for one state without an axis
         self.b.store(integer(-1), self.states)
-        self.at_a_time = self.b.alloca(I64)  # the number of states of a call of the loop
         ends = ("none", "null", "drop")
         self.refused, self.failed, self.dropped = map(self.function.append_basic_block, ends)
 
@@ -287,8 +285,8 @@ class _Direct(Writer):
         b = self.b
         self.plan = self.call("PyBytes_AsString", self.itself)
         self.inputs, self.outputs = self.word(self.plan, _INPUTS), self.word(self.plan, _OUTPUTS)
-        self.converted = b.alloca(POINTER)  # where the next numbers go that are converted to doubles
-        b.store(b.alloca(DOUBLE, size=self.word(self.plan, _CONVERTED)), self.converted)
+        self.room = b.alloca(I64)  # for numbers that are converted to doubles
+        b.store(self.word(self.plan, _CONVERTED), self.room)
         self.call("PyUFunc_getfperr")  # cleared; the flags of conversions count too
         self.take_inputs()
         self.check_still()
@@ -384,7 +382,7 @@ class _Direct(Writer):
                 self.continue_if(b.fcmp_ordered("==", value, ir.Constant(DOUBLE, 0.0)), otherwise=self.refused)
 
     def take_array_or_convert(self, given: Any, k: Any, operand: Any) -> None:
-        """Sets an array as operand k; a vector of one state with singles or integers is converted."""
+        """Sets an array as operand k; vectors of singles or integers are converted."""
         b, kind = self.b, self.field(given, DESCR)
         single = b.icmp_unsigned("==", kind, self.known("float32"))
         whole = b.icmp_unsigned("==", kind, self.known("int64"))
@@ -392,40 +390,49 @@ class _Direct(Writer):
             with doubles:
                 self.take_array(given, k, operand)
             with other:
-                length, numbers = self.take_room(k, operand)
-                aligned = b.icmp_signed("!=", b.and_(self.field(given, FLAGS, I32), short(ALIGNED)), short(0))
-                alone = b.icmp_signed("==", self.field(given, ND, I32), short(1))
-                self.continue_if(b.and_(aligned, alone), otherwise=self.refused)
-                as_long = b.icmp_signed("==", self.word(self.field(given, DIMENSIONS), 0), length)
-                self.continue_if(as_long, otherwise=self.refused)
-                data, stride = self.field(given, DATA), self.word(self.field(given, STRIDES), 0)
-                with loop_over(b, length) as n:
-                    entry = at(b, data, b.mul(n, stride))
-                    with b.if_else(single) as (short_one, whole_one):
-                        with short_one:
-                            self.put(numbers, n, b.fpext(b.load(entry, typ=ir.FloatType()), DOUBLE))
-                        with whole_one:
-                            self.put(numbers, n, b.sitofp(b.load(entry, typ=I64), DOUBLE))
+                axes, length = integer(1), self.word(operand, _SHAPE)
+                lead = self.check_array(given, axes, lambda _: length, self.states, otherwise=self.refused, typed=False)
+                alone, strides = b.icmp_signed("==", lead, integer(0)), self.field(given, STRIDES)
+                states = b.select(alone, integer(1), self.word(self.states, 0))
+                numbers = self.take_room(k, operand, states)
+                with b.if_then(b.not_(alone)):
+                    self.put(self.steps, k, b.mul(length, integer(8)))
+                first, step, stride = self.field(given, DATA), self.word(strides, 0), self.word(strides, lead)
+
+                def convert(kind: Any, to_double: Callable[..., Any]) -> None:
+                    with loop_over(b, states) as state, loop_over(b, length) as n:
+                        entry = at(b, first, b.add(b.mul(state, step), b.mul(n, stride)))
+                        to = b.add(b.mul(state, length), n)
+                        self.put(numbers, to, to_double(b.load(entry, typ=kind), DOUBLE))
+
+                with b.if_else(single) as (singles, integers):
+                    with singles:
+                        convert(ir.FloatType(), b.fpext)
+                    with integers:
+                        convert(I64, b.sitofp)
 
     def convert_items(self, given: Any, k: Any, operand: Any) -> None:
         """Sets the numbers of a list or tuple as operand k, a vector of one state."""
         b, listed = self.b, self.is_a(given, "list")
         self.continue_if(b.or_(listed, self.is_a(given, "tuple")), otherwise=self.refused)
-        length, numbers = self.take_room(k, operand)
+        length, numbers = self.word(operand, _SHAPE), self.take_room(k, operand, integer(1))
         with b.if_else(listed) as (in_list, in_tuple):
             with in_list:
                 self.take_items("list", given, length, numbers, otherwise=self.refused)
             with in_tuple:
                 self.take_items("tuple", given, length, numbers, otherwise=self.refused)
 
-    def take_room(self, k: Any, operand: Any) -> tuple[Any, Any]:
-        """Sets memory for a vector of doubles as operand k; returns its length and address."""
+    def take_room(self, k: Any, operand: Any, states: Any) -> Any:
+        """Sets memory for vectors of doubles as operand k; returns its address."""
         b = self.b
         self.continue_if(b.icmp_signed("==", self.word(operand, _AXES), integer(1)), otherwise=self.refused)
-        length, numbers = self.word(operand, _SHAPE), b.load(self.converted, typ=POINTER)
-        b.store(self.word_at(numbers, length), self.converted)
+        size = b.mul(states, self.word(operand, _SHAPE))
+        left = b.sub(self.word(self.room, 0), size)
+        self.continue_if(b.icmp_signed(">=", left, integer(0)), otherwise=self.refused)
+        b.store(left, self.room)
+        numbers = b.alloca(DOUBLE, size=size)
         self.place(k, numbers, operand, lambda _: integer(8))
-        return length, numbers
+        return numbers
 
     def place_array(self, array: Any, k: Any, operand: Any, lead: Any) -> None:
         """Sets an array as operand k of the loop. lead: 1 if it has the axis of states, else 0."""
@@ -536,70 +543,37 @@ class _Direct(Writer):
             self.place_array(new, place, operand, lead)
 
     def run(self) -> None:
-        """Runs the loop: once for all states, or for some at a time if they have wrenches."""
+        """Runs the loop."""
         b = self.b
-        number, conversion = self.word(self.states, 0), self.word(self.plan, _CONVERSION)
+        number, wrenches = self.word(self.states, 0), self.word(self.plan, _WRENCHES)
         states = b.select(b.icmp_signed("==", number, integer(-1)), integer(1), number)
-        pushed = b.icmp_signed("!=", conversion, integer(0))
-        some = self.word(self.plan, _AT_A_TIME)
-        some = b.select(b.and_(pushed, b.icmp_signed("<", some, states)), some, states)
-        wrenches = self.word(self.plan, _WRENCHES)
-        objects, bodies, done = b.alloca(POINTER), b.alloca(POINTER), b.alloca(I64)
-        self.put(done, 0, integer(0))
+        count, table = b.alloca(I64), b.alloca(POINTER)
+        b.store(states, count)
+        pushed = b.icmp_signed(">=", wrenches, integer(0))
         with b.if_then(pushed):
-            operand = self.operand(wrenches)
-            size = b.mul(self.word(operand, _SHAPE), integer(6))
-            self.put(objects, 0, self.word(self.bases, wrenches, POINTER))
-            self.put(bodies, 0, b.alloca(DOUBLE, size=b.mul(size, some)))
-            strides = [integer(48), integer(8)]
-            self.place(
-                wrenches,
-                self.word(bodies, 0, POINTER),
-                operand,
-                lambda axis: b.select(b.icmp_signed("==", axis, integer(0)), *strides),
-            )
-            self.put(self.steps, wrenches, b.mul(size, integer(8)))
+            given, read = self.word(self.bases, wrenches, POINTER), b.alloca(I64, size=integer(TABLE_WORDS))
+            taken = b.call(self.convert, [self.word(self.plan, _CONVERSION, POINTER), given, read, number])
+            self.continue_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.dropped)
+            self.put(self.bases, wrenches, read)
+            b.store(read, table)
         release = b.icmp_signed(">=", states, self.word(self.plan, _RELEASED_FROM))
-        again, after = (b.append_basic_block(name) for name in ("states", "after"))
-        b.branch(again)
-        b.position_at_end(again)
-        first = self.word(done, 0)
-        left = b.sub(states, first)
-        count = b.select(b.icmp_signed("<", left, some), left, some)
-        self.put(self.at_a_time, 0, count)
-        with b.if_then(pushed):
-            self.convert_wrenches(self.word(objects, 0, POINTER), self.word(bodies, 0, POINTER), wrenches, count, first)
         with b.if_else(release) as (freely, held):
             with freely:
+                with b.if_then(pushed):  # another thread may change the list of wrenches
+                    emit_for_each(self, b.load(table, typ=POINTER), "Py_IncRef")
                 thread = self.call("PyEval_SaveThread")
-                self.call_loop()
+                self.call_loop(count)
                 self.call("PyEval_RestoreThread", thread)
+                with b.if_then(pushed):
+                    emit_for_each(self, b.load(table, typ=POINTER), "Py_DecRef")
             with held:
-                self.call_loop()
-        with loop_over(b, b.add(self.inputs, self.outputs)) as k:
-            step = b.mul(self.word(self.steps, k), count)
-            self.put(self.bases, k, at(b, self.word(self.bases, k, POINTER), step))
-        self.put(done, 0, b.add(first, count))
-        b.cbranch(b.icmp_signed("<", self.word(done, 0), states), again, after)
-        b.position_at_end(after)
+                self.call_loop(count)
         self.continue_if(b.icmp_signed("==", self.call("PyUFunc_getfperr"), short(0)), otherwise=self.dropped)
 
-    def call_loop(self) -> None:
+    def call_loop(self, count: Any) -> None:
         # The loop reads only the first dimension, the number of states.
         loop = self.word(self.plan, _LOOP, LOOP.as_pointer())
-        self.b.call(loop, [self.bases, self.at_a_time, self.steps, self.word(self.plan, _LOOP_PLAN, POINTER)])
-
-    def convert_wrenches(self, given: Any, bodies: Any, k: Any, count: Any, first: Any) -> None:
-        """Converts wrenches to the bodies, on the stack, for `count` states from `first` on."""
-        b = self.b
-        self.put(self.bases, k, bodies)
-        pose = self.word(self.plan, _POSE)
-        q, step = self.word(self.bases, pose, POINTER), self.word(self.steps, pose)
-        stride = self.word(self.steps, self.word(self.operand(pose), _FIRST_STEP))
-        plan = self.word(self.plan, _CONVERSION, POINTER)
-        sizes = [self.word(self.operand(k), _SHAPE), q, step, stride, count, first, self.word(self.states, 0)]
-        taken = b.call(self.convert, [plan, given, bodies, *sizes])
-        self.continue_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.dropped)
+        self.b.call(loop, [self.bases, count, self.steps, self.word(self.plan, _LOOP_PLAN, POINTER)])
 
     def give_outputs(self) -> None:
         b = self.b

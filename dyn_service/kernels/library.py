@@ -180,7 +180,7 @@ class KernelLibrary:
             places: The body that each link's wrench acts on.
         """
         loop = None if poses.empty or poses.padded else self._get(poses).loop
-        return None if loop is None else WrenchConversion(loop, links, places)
+        return None if loop is None else WrenchConversion(Body.of(loop.code), links, places)
 
     def _get(self, signature: Signature) -> LibraryKernel:
         made = self._made.get(signature.name)

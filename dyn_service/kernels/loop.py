@@ -6,6 +6,7 @@ small kernel would need. It is NumPy's inner loop of a generalised ufunc:
 
     loop(args, dims, steps, plan)      for each block of W states:
         gather(...)                    copy the inputs, with NumPy's strides, to `in`
+        fill(...)                      set the external wrenches of a direct call in `in`
         body(in, out, workspace)       each number a <W x double>
         scatter(...)                   copy the results from `out`, with NumPy's strides
 
@@ -20,7 +21,7 @@ import functools
 import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -43,9 +44,10 @@ from dyn_service.kernels.llvm_ir import (
 )
 from dyn_service.kernels.signature import Operand, Signature
 
-BODY, SIZES, PLACES = "body", "sizes", "places"
+BODY, SIZES, PLACES, FILL = "body", "sizes", "places", "fill"
 """Names in the code of a kernel: the function of a vector of states, W and the sizes of its buffers, and the table of
-the places of results, which not every kernel has.
+the places of results, which not every kernel has. In the code of direct calls: fill(in, table, memory, first, states),
+which sets an operand in `in` for some states; `table` is the operand's argument of the loop.
 """
 
 MAX_STACK_BYTES = 64 << 10
@@ -64,8 +66,11 @@ MAX_AXES = 4
     _ON_HEAP,
     _PLACES,
     _FAILURES,
+    _FILLED,
+    _FILL,
+    _FILL_BYTES,
     _FIRST_OPERAND,
-) = range(11)
+) = range(14)
 _AXES, _ROWS, _WIDTH, _FIRST, _FIRST_STRIDE, _SHAPE = range(6)
 _STRIDES, _OPERAND_WORDS = _SHAPE + MAX_AXES, _SHAPE + 2 * MAX_AXES
 """The plan: 64-bit integers, first those of the kernel, then those of each operand, with its shape and packed strides.
@@ -112,7 +117,7 @@ def loop_of(signature: Signature, code: LoadedCode, places: Any = None) -> Loop:
     operands = (*signature.inputs, *signature.outputs)
     words = [body.address, len(signature.inputs), len(operands), inputs, results, workspace]
     words += [results + size * body.cleared, on_heap, body.places if places is None else ctypes.addressof(places)]
-    words += [ctypes.addressof(code.failures)]
+    words += [ctypes.addressof(code.failures), -1, 0, 0]
     stride = len(operands)
     for side in (signature.inputs, signature.outputs):
         first = 0
@@ -123,6 +128,22 @@ def loop_of(signature: Signature, code: LoadedCode, places: Any = None) -> Loop:
     plan = ctypes.create_string_buffer(struct.pack(f"={len(words)}q", *words))
     function, driver = _function(body.lanes)
     return Loop(function, plan, code, on_heap, (driver, places))
+
+
+def filled(loop: Loop, operand: int, function: int, size: int) -> Loop:
+    """Returns the loop with an operand that a function sets.
+
+    Args:
+        loop: The loop, which copies all operands.
+        operand: The index of the operand.
+        function: The address of `fill`.
+        size: Bytes of the memory that `fill` gets.
+    """
+    plan = ctypes.create_string_buffer(loop.plan.raw)
+    struct.pack_into("=3q", plan, 8 * _FILLED, operand, function, size)
+    on_heap = loop.allocates or size > 2 * MAX_STACK_BYTES
+    struct.pack_into("=q", plan, 8 * _ON_HEAP, on_heap)
+    return replace(loop, plan=plan, allocates=on_heap, owned=(loop.owned, loop))
 
 
 def _words(operand: Operand, first: int, stride: int) -> list[int]:
@@ -165,7 +186,9 @@ def _emit(lanes: int) -> str:
     memory, address, rest = b.alloca(POINTER), b.alloca(POINTER), b.alloca(I64)
     copies = b.alloca(I64, size=b.mul(operands, integer(_COPY_WORDS)))
     # A vector of zeros precedes the results: the place -1.
-    needed = b.add(b.add(b.add(source_bytes, target_bytes), word(b, plan, _WORKSPACE_BYTES)), integer(2 * size))
+    workspace_bytes = word(b, plan, _WORKSPACE_BYTES)
+    needed = b.add(b.add(b.add(source_bytes, target_bytes), workspace_bytes), integer(2 * size))
+    needed = b.add(needed, word(b, plan, _FILL_BYTES))
     on_heap = b.icmp_signed("!=", word(b, plan, _ON_HEAP), integer(0))
     with b.if_else(on_heap) as (heap, stack):
         with heap:
@@ -182,6 +205,8 @@ def _emit(lanes: int) -> str:
     workspace = at(b, target, target_bytes)
     with loop_over(b, word(b, plan, _CLEARED_BYTES), start=integer(-size), step=size) as offset:
         b.store(ir.Constant(vector, [0.0] * lanes), at(b, target, offset), align=size)
+    filled, fill_memory = word(b, plan, _FILLED), at(b, workspace, workspace_bytes)
+    fill = word(b, plan, _FILL, ir.FunctionType(ir.VoidType(), [*[POINTER] * 3, I64, I64]).as_pointer())
     body = word(b, plan, _BODY, ir.FunctionType(ir.VoidType(), [POINTER] * 3).as_pointer())
     count = word(b, dims, 0)
     _emit_copies(b, plan, inputs, operands, args, steps, copies)
@@ -225,7 +250,12 @@ def _emit(lanes: int) -> str:
                     b.call(scatter_by_places, [target, *arguments, at(b, places, b.mul(entry, integer(4)))])
 
         with loop_over(b, inputs) as k:
-            move(k, read)
+            stride = word(b, at(b, copies, b.mul(k, integer(8 * _COPY_WORDS))), 1)
+            changes = b.or_(b.icmp_signed("!=", stride, integer(0)), b.icmp_signed("==", start, integer(0)))
+            with b.if_then(b.and_(changes, b.icmp_signed("!=", k, filled))):
+                move(k, read)
+        with b.if_then(b.icmp_signed(">=", filled, integer(0))):
+            b.call(fill, [source, word(b, args, filled, POINTER), fill_memory, start, states])
         b.call(body, [source, target, workspace])
         with loop_over(b, operands, start=inputs) as k:
             move(k, write)
@@ -237,26 +267,28 @@ def _emit(lanes: int) -> str:
 
 _COPY_WORDS = 6
 """Of an operand in one call: its address, bytes from state to state, its first entry in the buffer of inputs or
-results, the number of rows to copy, the entries of a row, bytes from entry to entry. A packed operand is one row.
+results, the number of rows to copy, the entries of a row, bytes from entry to entry. An operand whose entries have
+equal distances is one row.
 """
 
 
 def _emit_copies(b: ir.IRBuilder, plan: Any, inputs: Any, operands: Any, args: Any, steps: Any, copies: Any) -> None:
     """Emits the setting of `copies`, `_COPY_WORDS` for each operand."""
-    packed = b.alloca(I64)
+    even = b.alloca(I64)
     with loop_over(b, operands) as k:
         words = at(b, plan, b.add(b.mul(k, integer(8 * _OPERAND_WORDS)), integer(8 * _FIRST_OPERAND)))
         axes, rows, width, first = (word(b, words, n) for n in (_AXES, _ROWS, _WIDTH, _FIRST))
         strides = at(b, steps, b.mul(word(b, words, _FIRST_STRIDE), integer(8)))
-        b.store(integer(1), packed)
+        b.store(integer(1), even)
+        last = word(b, strides, b.sub(axes, integer(1)))
+        each = b.select(b.icmp_signed("==", axes, integer(0)), integer(8), last)
         with loop_over(b, axes) as axis:
-            alike = b.icmp_signed("==", word(b, strides, axis), word(b, words, b.add(axis, integer(_STRIDES))))
-            b.store(b.select(alike, b.load(packed, typ=I64), integer(0)), packed)
-        at_once = b.icmp_signed("!=", b.load(packed, typ=I64), integer(0))
-        last = word(b, strides, b.sub(axes, integer(1)))  # without axes what precedes is read, and not used
+            packed = word(b, words, b.add(axis, integer(_STRIDES)))
+            alike = b.icmp_signed("==", b.mul(word(b, strides, axis), integer(8)), b.mul(packed, each))
+            b.store(b.select(alike, b.load(even, typ=I64), integer(0)), even)
+        at_once = b.icmp_signed("!=", b.load(even, typ=I64), integer(0))
         copy = [word(b, args, k), word(b, steps, k), first]
-        copy += [b.select(at_once, integer(1), rows), b.select(at_once, b.mul(rows, width), width)]
-        copy += [b.select(at_once, integer(8), last)]
+        copy += [b.select(at_once, integer(1), rows), b.select(at_once, b.mul(rows, width), width), each]
         place = at(b, copies, b.mul(k, integer(8 * _COPY_WORDS)))
         for n, number in enumerate(copy):
             b.store(number, at(b, place, integer(8 * n)))
@@ -265,7 +297,8 @@ def _emit_copies(b: ir.IRBuilder, plan: Any, inputs: Any, operands: Any, args: A
 def emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     """Adds gather(in, base, states, state_stride, entries, entry_stride): lane l is state min(l, states - 1).
 
-    Full blocks of contiguous entries are read by rows and transposed in registers, W entries at a time.
+    Full blocks of contiguous states are read as they are, and those of contiguous entries by rows, transposed in
+    registers, W entries at a time.
     """
     function = internal(module, "gather", ir.VoidType(), *[POINTER] * 2, *[I64] * 4, inline=True)
     target, base, states, state_stride, entries, entry_stride = function.args
@@ -275,11 +308,17 @@ def emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     for lane in range(vector.count):
         state = b.select(b.icmp_signed("<", integer(lane), last), integer(lane), last)
         rows.append(at(b, base, b.mul(state, state_stride)))
-    with b.if_then(b.icmp_signed("==", states, integer(1))):
+    alike = b.icmp_signed("==", state_stride, integer(0))
+    with b.if_then(b.or_(alike, b.icmp_signed("==", states, integer(1)))):
         with loop_over(b, entries) as entry:
             number = b.load(at(b, base, b.mul(entry, entry_stride)), align=1, typ=DOUBLE)
             cell = vector_address(b, target, vector, entry)
             b.store(splat(b, number, vector), cell, align=8 * vector.count)
+        b.ret_void()
+    with b.if_then(_is_by_columns(b, vector, states, state_stride)):
+        with loop_over(b, entries) as entry:
+            column = b.load(at(b, base, b.mul(entry, entry_stride)), align=1, typ=vector)
+            b.store(column, vector_address(b, target, vector, entry), align=8 * vector.count)
         b.ret_void()
     transposed = _whole_tiles(b, vector, states, entries, entry_stride)
     with loop_over(b, transposed, step=vector.count) as entry:
@@ -306,11 +345,17 @@ def emit_scatter(module: ir.Module, vector: ir.VectorType, *, by_places: bool = 
     function = internal(module, name, ir.VoidType(), *[POINTER] * 2, *[I64] * 4, *[POINTER] * by_places, inline=True)
     source, base, states, state_stride, entries, entry_stride, *table = function.args
     b = ir.IRBuilder(function.append_basic_block())
-    transposed = _whole_tiles(b, vector, states, entries, entry_stride)
     clear = ir.Constant(vector, [0.0] * lanes)
 
     def place(entry: Any) -> Any:
         return b.sext(b.load(at(b, table[0], b.mul(entry, integer(4))), align=4, typ=I32), I64) if table else entry
+
+    with b.if_then(_is_by_columns(b, vector, states, state_stride)):
+        with loop_over(b, entries) as entry:
+            column = b.load(vector_address(b, source, vector, place(entry)), align=8 * lanes, typ=vector)
+            b.store(column, at(b, base, b.mul(entry, entry_stride)), align=1)
+        b.ret_void()
+    transposed = _whole_tiles(b, vector, states, entries, entry_stride)
 
     def write(rows: Sequence[Any], entry: Any) -> None:
         for lane, row in enumerate(rows):
@@ -341,6 +386,12 @@ def emit_scatter(module: ir.Module, vector: ir.VectorType, *, by_places: bool = 
             b.store(number, at(b, row, b.mul(entry, entry_stride)), align=1)
     b.ret_void()
     return function
+
+
+def _is_by_columns(b: ir.IRBuilder, vector: ir.VectorType, states: Any, state_stride: Any) -> Any:
+    """Returns whether a full block's states are contiguous: each entry is a vector in memory."""
+    contiguous = b.icmp_signed("==", state_stride, integer(8))
+    return b.and_(contiguous, b.icmp_signed("==", states, integer(vector.count)))
 
 
 def _whole_tiles(b: ir.IRBuilder, vector: ir.VectorType, states: Any, entries: Any, entry_stride: Any) -> Any:

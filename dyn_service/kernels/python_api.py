@@ -238,7 +238,14 @@ class Writer:
                     self.put(numbers, k, self.call("PyFloat_AsDouble", item))
 
     def check_array(
-        self, array: Any, axes: int | Any, size: Callable[[Any], Any], states: Any, *, otherwise: ir.Block
+        self,
+        array: Any,
+        axes: int | Any,
+        size: Callable[[Any], Any],
+        states: Any,
+        *,
+        otherwise: ir.Block,
+        typed: bool = True,
     ) -> Any:
         """Branches to `otherwise` unless an array contains native aligned doubles and has this shape.
 
@@ -249,6 +256,7 @@ class Writer:
             states: The address of the number of states, -1 as long as no array has an axis of states. The array may
                 have this axis, first: it then sets the number, or must agree with it.
             otherwise: The block for all other arrays.
+            typed: Whether to check the type of the numbers.
 
         Returns:
             1 if the array has the axis of states, else 0.
@@ -257,11 +265,12 @@ class Writer:
         aligned = b.icmp_signed("!=", b.and_(self.field(array, FLAGS, I32), short(ALIGNED)), short(0))
         lead = b.sub(b.sext(self.field(array, ND, I32), I64), axes)
         self.continue_if(b.and_(aligned, b.icmp_unsigned("<=", lead, integer(1))), otherwise=otherwise)
-        kind, double = self.field(array, DESCR), self.known("float64")
-        with b.if_then(b.icmp_unsigned("!=", kind, double)):
-            # Unpickled arrays, and arrays computed from them, have their own dtype object.
-            alike = self.call("PyArray_EquivTypes", kind, double)
-            self.continue_if(b.icmp_unsigned("!=", alike, ir.Constant(alike.type, 0)), otherwise=otherwise)
+        if typed:
+            kind, double = self.field(array, DESCR), self.known("float64")
+            with b.if_then(b.icmp_unsigned("!=", kind, double)):
+                # Unpickled arrays, and arrays computed from them, have their own dtype object.
+                alike = self.call("PyArray_EquivTypes", kind, double)
+                self.continue_if(b.icmp_unsigned("!=", alike, ir.Constant(alike.type, 0)), otherwise=otherwise)
         shape = self.field(array, DIMENSIONS)
         with b.if_then(b.icmp_signed("==", lead, integer(1))):
             length, known = self.word(shape, 0), self.word(states, 0)

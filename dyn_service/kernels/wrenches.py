@@ -1,8 +1,10 @@
 """Compiled conversion of external wrenches to the bodies of a kernel, for one or several states; see `kernels.direct`.
 
-The same operations in the same order as in `engine.wrenches`, so the result is the same to the last bit: torque and
-force are rotated from the axes of their frame to those of their link, with rotations from the kernel of `link_poses`;
-the torque is moved to the link's origin; both are moved to the body of the link.
+The conversion has two parts. `wrenches` reads the objects into a table once for each call. `fill` computes the wrenches
+on bodies for a vector of states, in the buffer of the kernel's inputs (`kernels.loop`). Its operations and their order
+are those of `engine.wrenches`, so the result is the same to the last bit: torque and force are rotated from the axes of
+their frame to those of their link, with rotations from the kernel of `link_poses`; the torque is moved to the link's
+origin; both are moved to the body of the link.
 
 Accepts a `Wrench` itself, or a list or tuple of them, whose vectors are arrays of 3 doubles or of 3 for each state, or
 tuples or lists of 3 numbers of Python or NumPy. For all other arguments, for errors, and if the status flags show an
@@ -11,7 +13,6 @@ overflow, `kernels.direct` returns `None`, and the caller takes the slow path.
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,23 +20,38 @@ from typing import Any
 
 from llvmlite import ir
 
-from dyn_service.kernels.jit import Loop
-from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over
-from dyn_service.kernels.python_api import DATA, LOOP, STRIDES, Writer, function, short
+from dyn_service.kernels.jit import host
+from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over, splat, vector_address
+from dyn_service.kernels.loop import FILL, Body, emit_gather
+from dyn_service.kernels.python_api import DATA, STRIDES, Writer, function, short
+from dyn_service.kernels.signature import Signature
 
 _BODY, _TURNED, _ROTATION, _ORIGIN, PLACE_WORDS = 0, 1, 2, 11, 14
 """The words of a link: its body, -1 if it does not move; whether its frame differs from the body's; R_BL and p_BL."""
 
-_POSES, _POSES_PLAN, _LINKS, _COUNT, _PLACES = range(5)
-"""The words of the plan: the loop of the poses' kernel and its plan, the dict of link indices, the number of links,
-then each link's words.
+_POSES, _PLACES_OF_POSES, _RESULTS, _CLEARED, _FIRST_POSE, _FIRST_WRENCH, _ENTRIES, _LINKS, _PLACES = range(9)
+"""The words of the plan: the body of the poses' kernel and the places of its results, bytes of the results, and of
+these with the workspace that must be 0; bytes in the kernel's inputs before the configuration and before the wrenches,
+and the number of their entries; the dict of link indices; then each link's words.
 """
 
-MAX_LINKS = 1024
-"""Most links whose rotations and positions are kept on the stack."""
+MAX_WRENCHES = 256
+"""Most wrenches of a call, whose table is on the stack."""
 
-_STACK_BYTES = 1 << 17
-"""Approximate memory on the stack for the wrenches on bodies, and the poses of links, of several states."""
+_ADDRESS, _STEP, _STRIDE, _NUMBERS, _VECTOR_WORDS = 0, 1, 2, 3, 6
+"""The words of a vector: the address of its first number, bytes from state to state and from number to number, and
+three numbers for a vector that is no array.
+"""
+
+_PLAN, _NUMBER, _POSED, _FIRST = range(4)
+_OBJECT, _PLACE, _LINK, _FRAME, _VECTORS = range(5)
+WRENCH_WORDS = _VECTORS + 3 * _VECTOR_WORDS
+TABLE_WORDS = _FIRST + MAX_WRENCHES * WRENCH_WORDS
+"""The words of the table: the plan, the number of wrenches, whether they need the poses; then of each wrench: the
+`Wrench`, the address of its link's words, its link, the link of its frame, torque, force and point.
+"""
+
+_OF_LINK, _OF_WORLD = -1, -2  # instead of the link of a frame
 
 
 @dataclass(frozen=True)
@@ -58,35 +74,37 @@ class Place:
 class WrenchConversion:
     """The data for the conversion of wrenches to bodies.
 
-    poses: the loop of `link_poses`. links: index by name; must not change. places: by link.
+    poses: the body of `link_poses`. links: index by name; must not change. places: by link.
     """
 
-    poses: Loop
+    poses: Body
     links: dict[str, int]
     places: Sequence[Place]
 
-    def states(self, bodies: int) -> int:
-        """Returns the number of states to convert at a time: whole vectors of the kernels' loops where it fits."""
-        fitting = _STACK_BYTES // (8 * (6 * bodies + 12 * len(self.places)))
-        return max(fitting // 8 * 8, min(fitting, 8), 1)
-
     @property
-    def plan(self) -> bytes:
-        """Packed, with the addresses of what this holds."""
-        poses = self.poses
-        head = struct.pack("=4q", poses.address, ctypes.addressof(poses.plan), id(self.links), len(self.places))
-        return head + b"".join(place.words for place in self.places)
+    def size(self) -> int:
+        """Bytes of memory that `fill` needs."""
+        return 8 * self.poses.lanes * (1 + self.poses.results + self.poses.workspace)
+
+    def plan(self, signature: Signature) -> bytes:
+        """Packed for a kernel, with the addresses of what this holds."""
+        poses, kinds = self.poses, [operand.kind for operand in signature.inputs]
+        sizes = [operand.size for operand in signature.inputs]
+        vector, wrenches = 8 * poses.lanes, kinds.index("wrenches")
+        words = [poses.address, poses.places, vector * poses.results, vector * (poses.results + poses.cleared)]
+        words += [vector * sum(sizes[:k]) for k in (kinds.index("position"), wrenches)]
+        words += [sizes[wrenches], id(self.links)]
+        return struct.pack("=8q", *words) + b"".join(place.words for place in self.places)
 
 
 def emit_conversion(module: ir.Module, api_table: Any) -> Any:
-    """Adds the function `wrenches(plan, wrenches, bodies, count, q, q_step, q_stride, states, first, number)`.
+    """Adds `fill`, see `kernels.loop`, and the function `wrenches(plan, wrenches, table, number)`, which it returns.
 
-    It sets `bodies`, (states, count, 6) doubles, and returns 1 if successful. q: the positions of the first of these
-    states. q_step, q_stride: bytes from state to state and from entry to entry. first: the index of the first state.
-    number: the number of all states of the call, -1 for one state without an axis.
+    That sets the table and returns 1 if successful. number: of the states of the call, -1 for one without an axis.
     """
     named, vector = _Name(module, api_table).function, _Vector(module, api_table).function
-    return _Conversion(module, api_table, named, vector).function
+    _Fill(module, api_table)
+    return _Reading(module, api_table, named, vector).function
 
 
 _REFUSED, _TAKEN = short(0), short(1)
@@ -111,12 +129,6 @@ class _Name(Writer):
         b.ret(b.or_(b.load(result, typ=I64), b.zext(of_world, I64)))
         b.position_at_end(none)
         b.ret(integer(-2))
-
-
-_ADDRESS, _STEP, _STRIDE, _NUMBERS, _VECTOR_WORDS = 0, 1, 2, 3, 6
-"""The words of a vector: the address of its first number, bytes from state to state and from number to number, and
-three numbers for a vector that is no array.
-"""
 
 
 class _Vector(Writer):
@@ -154,28 +166,24 @@ class _Vector(Writer):
         self.put(self.words, _STRIDE, self.word(strides, lead))
 
 
-class _Conversion(Writer):
+def emit_for_each(writer: Writer, table: Any, name: str) -> None:
+    """Calls a C function with each `Wrench` of a table."""
+    with loop_over(writer.b, writer.word(table, _NUMBER)) as n:
+        entry = writer.b.add(integer(_FIRST + _OBJECT), writer.b.mul(n, integer(WRENCH_WORDS)))
+        writer.call(name, writer.word(table, entry, POINTER))
+
+
+class _Reading(Writer):
     def __init__(self, module: ir.Module, api_table: Any, named: Any, vector: Any) -> None:
-        kind = function(I32, POINTER, POINTER, POINTER, I64, POINTER, I64, I64, I64, I64, I64)
-        super().__init__(module, api_table, "wrenches", kind)
+        super().__init__(module, api_table, "wrenches", function(I32, POINTER, POINTER, POINTER, I64))
         self.function.linkage = "internal"
         b = self.b
-        self.plan, self.wrenches, self.bodies, count, self.q, self.q_step, self.q_stride, *rest = self.function.args
-        self.states, self.first, self.total = rest
+        self.plan, self.wrenches, self.table, self.total = self.function.args
         self.named, self.vector = named, vector
         self.refused = self.function.append_basic_block()
-        self.links = self.word(self.plan, _COUNT)
-        posed = b.mul(self.states, self.links)
-        self.rotations = b.alloca(DOUBLE, size=b.mul(posed, integer(9)))
-        self.origins = b.alloca(DOUBLE, size=b.mul(posed, integer(3)))
-        self.vectors = [b.alloca(I64, size=integer(_VECTOR_WORDS)) for _ in range(3)]
-        self.bases, self.steps = b.alloca(POINTER, size=integer(3)), b.alloca(I64, size=integer(9))
-        self.torque, self.force = (b.alloca(DOUBLE, size=integer(3)) for _ in range(2))
-        self.posed = b.alloca(I64)
-        b.store(integer(0), self.posed)
-        self.numbers_of_state = b.mul(count, integer(6))
-        with loop_over(b, b.mul(self.states, self.numbers_of_state)) as k:
-            self.put(self.bodies, k, ir.Constant(DOUBLE, 0.0))
+        self.put(self.table, _PLAN, self.plan)
+        for word in (_NUMBER, _POSED):
+            self.put(self.table, word, integer(0))
         one, listed = (self.is_a(self.wrenches, kind) for kind in ("Wrench", "list"))
         known = b.or_(b.or_(one, listed), self.is_a(self.wrenches, "tuple"))
         self.continue_if(known, otherwise=self.refused)
@@ -189,7 +197,9 @@ class _Conversion(Writer):
                     b.store(self.call("PyList_Size", self.wrenches), size)
                 with in_tuple:
                     b.store(self.call("PyTuple_Size", self.wrenches), size)
-        with loop_over(b, b.load(size, typ=I64)) as k:
+        count = b.load(size, typ=I64)
+        self.continue_if(b.icmp_signed("<=", count, integer(MAX_WRENCHES)), otherwise=self.refused)
+        with loop_over(b, count) as k:
             with b.if_then(b.not_(one)), b.if_else(listed) as (in_list, in_tuple):
                 with in_list:
                     b.store(self.call("PyList_GetItem", self.wrenches, k), wrench)
@@ -201,7 +211,7 @@ class _Conversion(Writer):
         b.ret(_REFUSED)
 
     def push(self, wrench: Any) -> None:
-        """Adds a wrench to its body in all states."""
+        """Adds a wrench to the table, unless its link does not move."""
         b = self.b
         self.continue_if(self.is_a(wrench, "Wrench"), otherwise=self.refused)
         names = self.word(self.plan, _LINKS, POINTER)
@@ -209,82 +219,107 @@ class _Conversion(Writer):
         of_world = b.trunc(frame, ir.IntType(1))
         link, frame = b.ashr(link, integer(1)), b.ashr(frame, integer(1))
         self.continue_if(b.icmp_signed(">=", link, integer(0)), otherwise=self.refused)
-        for part, words in zip(("torque", "force", "point"), self.vectors, strict=True):
+        turned = b.icmp_signed("!=", frame, link)
+        known = b.or_(of_world, b.icmp_signed(">=", frame, integer(0)))
+        self.continue_if(b.or_(b.not_(turned), known), otherwise=self.refused)
+        frame = b.select(turned, b.select(of_world, integer(_OF_WORLD), frame), integer(_OF_LINK))
+        number = self.word(self.table, _NUMBER)
+        entry = self.word_at(self.table, b.add(integer(_FIRST), b.mul(number, integer(WRENCH_WORDS))))
+        place = self.word_at(self.plan, b.add(integer(_PLACES), b.mul(link, integer(PLACE_WORDS))))
+        for word, value in ((_OBJECT, wrench), (_PLACE, place), (_LINK, link), (_FRAME, frame)):
+            self.put(entry, word, value)
+        for k, part in enumerate(("torque", "force", "point")):
+            words = self.word_at(entry, _VECTORS + k * _VECTOR_WORDS)
             taken = b.call(self.vector, (self.part(wrench, part), words, self.total))
             self.continue_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.refused)
-        turned = b.icmp_signed("!=", frame, link)
-        with b.if_then(turned):
-            self.continue_if(b.or_(of_world, b.icmp_signed(">=", frame, integer(0))), otherwise=self.refused)
-            with b.if_then(b.icmp_signed("==", b.load(self.posed, typ=I64), integer(0))):
-                self.ask_poses()
-        place = self.word_at(self.plan, b.add(integer(_PLACES), b.mul(link, integer(PLACE_WORDS))))
-        body, welded = self.word(place, _BODY), b.icmp_signed("!=", self.word(place, _TURNED), integer(0))
-        torque, force = self.torque, self.force
-        with b.if_then(b.icmp_signed(">=", body, integer(0))), loop_over(b, self.states) as s:
-            *given, point = (self.vector_of(words, s) for words in self.vectors)
-            for to, numbers in zip((torque, force), given, strict=True):
-                for k, number in enumerate(numbers):
-                    self.put(to, k, number)
-            with b.if_then(turned):
-                with b.if_then(b.not_(of_world)):
-                    self.turn(self.rotation(s, frame), torque)
-                    self.turn(self.rotation(s, frame), force)
-                self.turn(self.rotation(s, link), torque, back=True)
-                self.turn(self.rotation(s, link), force, back=True)
-            self.add_cross(torque, point, force)
-            with b.if_then(welded):
-                R, p = self.word_at(place, _ROTATION), self.word_at(place, _ORIGIN)
-                self.turn(R, force)
-                self.turn(R, torque)
-                self.add_cross(torque, [self.number(p, k) for k in range(3)], force)
-            of_body = self.word_at(self.bodies, b.add(b.mul(s, self.numbers_of_state), b.mul(body, integer(6))))
-            for k in range(3):
-                self.add(of_body, k, self.number(torque, k))
-                self.add(of_body, 3 + k, self.number(force, k))
+        with b.if_then(b.icmp_signed(">=", self.word(place, _BODY), integer(0))):
+            self.put(self.table, _NUMBER, b.add(number, integer(1)))
+            self.put(self.table, _POSED, b.or_(self.word(self.table, _POSED), b.zext(turned, I64)))
 
-    def vector_of(self, words: Any, state: Any) -> list[Any]:
-        """Returns the three numbers of a vector in a state."""
+
+class _Fill(Writer):
+    def __init__(self, module: ir.Module, api_table: Any) -> None:
+        super().__init__(module, api_table, FILL, function(ir.VoidType(), *[POINTER] * 3, I64, I64))
+        b, (source, self.table, memory, self.first, self.left) = self.b, self.function.args
+        self.lanes = ir.VectorType(DOUBLE, host().lanes)
+        self.parts = [b.alloca(self.lanes, size=integer(3)) for _ in range(3)]  # torque, force and point
+        self.place = b.alloca(I64)
+        self.gather = emit_gather(module, self.lanes)
+        self.plan = self.word(self.table, _PLAN, POINTER)
+        self.poses = at(b, memory, integer(8 * self.lanes.count))  # after a vector of zeros: the place -1
+        with b.if_then(b.icmp_signed("!=", self.word(self.table, _POSED), integer(0))):
+            with b.if_then(b.icmp_signed("==", self.first, integer(0))):
+                self.clear(memory, b.add(self.word(self.plan, _CLEARED), integer(8 * self.lanes.count)))
+            body = self.word(self.plan, _POSES, function(ir.VoidType(), *[POINTER] * 3).as_pointer())
+            workspace = at(b, self.poses, self.word(self.plan, _RESULTS))
+            b.call(body, [at(b, source, self.word(self.plan, _FIRST_POSE)), self.poses, workspace])
+        self.bodies = at(b, source, self.word(self.plan, _FIRST_WRENCH))
+        self.clear(self.bodies, b.mul(self.word(self.plan, _ENTRIES), integer(8 * self.lanes.count)))
+        with loop_over(b, self.word(self.table, _NUMBER)) as n:
+            self.add(self.word_at(self.table, b.add(integer(_FIRST), b.mul(n, integer(WRENCH_WORDS)))))
+        b.ret_void()
+
+    def clear(self, cells: Any, size: Any) -> None:
+        zero = ir.Constant(self.lanes, [0.0] * self.lanes.count)
+        with loop_over(self.b, size, step=8 * self.lanes.count) as offset:
+            self.b.store(zero, at(self.b, cells, offset), align=8 * self.lanes.count)
+
+    def add(self, entry: Any) -> None:
+        """Adds a wrench to its body."""
+        b, (torque, force, point) = self.b, self.parts
+        for k, part in enumerate(self.parts):
+            words = self.word_at(entry, _VECTORS + k * _VECTOR_WORDS)
+            step, stride = self.word(words, _STEP), self.word(words, _STRIDE)
+            base = at(b, self.word(words, _ADDRESS, POINTER), b.mul(step, self.first))
+            b.call(self.gather, [part, base, self.left, step, integer(3), stride])
+        frame, place = self.word(entry, _FRAME), self.word(entry, _PLACE, POINTER)
+        with b.if_then(b.icmp_signed("!=", frame, integer(_OF_LINK))):
+            with b.if_then(b.icmp_signed("!=", frame, integer(_OF_WORLD))):
+                self.turn(self.rotation(frame), torque, force)
+            self.turn([*zip(*self.rotation(self.word(entry, _LINK)), strict=True)], torque, force)
+        self.add_cross(torque, self.three(point), force)
+        with b.if_then(b.icmp_signed("!=", self.word(place, _TURNED), integer(0))):
+            numbers = [splat(b, self.word(place, k, DOUBLE), self.lanes) for k in range(_ROTATION, PLACE_WORDS)]
+            self.turn([numbers[k : k + 3] for k in (0, 3, 6)], force, torque)
+            self.add_cross(torque, numbers[9:], force)
+        cells = vector_address(b, self.bodies, self.lanes, b.mul(self.word(place, _BODY), integer(6)))
+        for k, part in enumerate((torque, force)):
+            own = at(b, cells, integer(24 * k * self.lanes.count))
+            self.set(own, [b.fadd(x, y) for x, y in zip(self.three(own), self.three(part), strict=True)])
+
+    def rotation(self, link: Any) -> list[list[Any]]:
+        """Returns R_WL by rows."""
+        b, places = self.b, self.word(self.plan, _PLACES_OF_POSES, POINTER)
+        first, found = b.mul(link, integer(9)), []
+        for k in range(9):
+            entry = b.add(first, integer(k))
+            b.store(entry, self.place)
+            with b.if_then(b.icmp_unsigned("!=", places, ir.Constant(POINTER, None))):
+                known = b.load(at(b, places, b.mul(entry, integer(4))), align=4, typ=I32)
+                b.store(b.sext(known, I64), self.place)
+            cell = vector_address(b, self.poses, self.lanes, b.load(self.place, typ=I64))
+            found.append(b.load(cell, align=8 * self.lanes.count, typ=self.lanes))
+        return [found[k : k + 3] for k in (0, 3, 6)]
+
+    def three(self, part: Any) -> list[Any]:
+        size = 8 * self.lanes.count
+        return [self.b.load(at(self.b, part, integer(size * k)), align=size, typ=self.lanes) for k in range(3)]
+
+    def set(self, part: Any, values: Sequence[Any]) -> None:
+        size = 8 * self.lanes.count
+        for k, value in enumerate(values):
+            self.b.store(value, at(self.b, part, integer(size * k)), align=size)
+
+    def turn(self, R: Sequence[Sequence[Any]], *parts: Any) -> None:
+        """Replaces each x by R x, as `engine.wrenches.turn`."""
         b = self.b
-        step = b.mul(self.word(words, _STEP), b.add(self.first, state))
-        base, stride = at(b, self.word(words, _ADDRESS, POINTER), step), self.word(words, _STRIDE)
-        return [b.load(at(b, base, b.mul(stride, integer(k))), typ=DOUBLE) for k in range(3)]
+        for part in parts:
+            x = self.three(part)
+            products = [[b.fmul(r, y) for r, y in zip(row, x, strict=True)] for row in R]
+            self.set(part, [b.fadd(b.fadd(first, second), third) for first, second, third in products])
 
-    def ask_poses(self) -> None:
-        """Runs the kernel of the links' poses for the states."""
-        b = self.b
-        b.store(integer(1), self.posed)
-        for k, base in enumerate((self.q, self.rotations, self.origins)):
-            self.put(self.bases, k, base)
-        of_state = [self.q_step, b.mul(self.links, integer(72)), b.mul(self.links, integer(24))]
-        for k, step in enumerate([*of_state, self.q_stride, *map(integer, (72, 24, 8, 24, 8))]):
-            self.put(self.steps, k, step)
-        states = b.alloca(I64)
-        b.store(self.states, states)
-        loop = self.word(self.plan, _POSES, LOOP.as_pointer())
-        b.call(loop, [self.bases, states, self.steps, self.word(self.plan, _POSES_PLAN, POINTER)])
-
-    def rotation(self, state: Any, link: Any) -> Any:
-        index = self.b.add(self.b.mul(state, self.links), link)
-        return self.word_at(self.rotations, self.b.mul(index, integer(9)))
-
-    def turn(self, R: Any, x: Any, *, back: bool = False) -> None:
-        """Replaces x by R x, or by R^T x, as `engine.wrenches.turn`."""
-        b = self.b
-        old = [self.number(x, k) for k in range(3)]
-        for i in range(3):
-            row = [self.number(R, 3 * k + i if back else 3 * i + k) for k in range(3)]
-            parts = [b.fmul(r, y) for r, y in zip(row, old, strict=True)]
-            self.put(x, i, b.fadd(b.fadd(parts[0], parts[1]), parts[2]))
-
-    def add_cross(self, torque: Any, p: Any, force: Any) -> None:
-        """Adds p x force, as `numpy.cross` computes it. p: three values."""
-        b = self.b
-        f = [self.number(force, k) for k in range(3)]
-        for i, (j, k) in enumerate(((1, 2), (2, 0), (0, 1))):
-            self.add(torque, i, b.fsub(b.fmul(p[j], f[k]), b.fmul(p[k], f[j])))
-
-    def add(self, to: Any, k: int, number: Any) -> None:
-        self.put(to, k, self.b.fadd(self.number(to, k), number))
-
-    def number(self, base: Any, k: int) -> Any:
-        return self.word(base, k, DOUBLE)
+    def add_cross(self, torque: Any, p: Sequence[Any], force: Any) -> None:
+        """Adds p x force, as `numpy.cross` computes it."""
+        b, f, known = self.b, self.three(force), self.three(torque)
+        crossed = [b.fsub(b.fmul(p[j], f[k]), b.fmul(p[k], f[j])) for j, k in ((1, 2), (2, 0), (0, 1))]
+        self.set(torque, [b.fadd(x, y) for x, y in zip(known, crossed, strict=True)])

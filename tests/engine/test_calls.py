@@ -19,6 +19,7 @@ from tests.conftest import URDF
 from tests.counting import calls_of
 from tests.passive import small
 from tests.phrases import naming
+from tests.uncertified import uncertified
 
 
 class Own(np.ndarray):
@@ -171,7 +172,7 @@ LOAD = Overlay(Payload("pendulum", 0.5, (0.0, 0.01, 0.02)))
 
 @pytest.fixture(scope="module")
 def arm() -> Robot:
-    return small()
+    return uncertified(small())
 
 
 PAIRS = {"inverse_dynamics", "forward_dynamics", "constraint_forces", "operational_space", "newton_euler_blocks"}

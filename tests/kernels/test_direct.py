@@ -309,7 +309,8 @@ UNCONVERTED: dict[str, Callable[[np.ndarray], Any]] = {
     "subclass of list": lambda x: type("Listed", (list,), {})(x.tolist()),
     "set": lambda x: set(x.tolist()),
     "longer float32": lambda x: np.append(x, 1.0).astype(np.float32),
-    "float32 of two states": lambda x: np.stack([x, x]).astype(np.float32),
+    "float32 of no states": lambda x: np.empty((0, *x.shape), np.float32),
+    "float32 with two axes of states": lambda x: np.stack([x, x])[None].astype(np.float32),
     "misaligned float32": lambda x: np.zeros(4 * len(x) + 1, dtype=np.uint8)[1:].view(np.float32),
     "0-d float32": lambda x: np.float32(1.0)[...],
     "int32": lambda x: x.astype(np.int32),
@@ -346,6 +347,35 @@ def test_vectors_of_numbers_are_converted(panda: Pair, convert: Callable[[np.nda
     assert_same(panda.call(*arguments), panda.ufunc(*arguments))
     batch = [np.stack([state[0]] * 5), *arguments[1:]]
     assert_same(panda.call(*batch), panda.ufunc(*batch))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64])
+def test_vectors_of_several_states_are_converted(panda: Pair, kind: Any) -> None:
+    """With any strides, beside doubles and single states; not if they do not fit on the stack."""
+    rng = np.random.default_rng(0)
+    batch = [rng.normal(scale=9.0, size=(13, *x.shape)).astype(kind) for x in panda.signature.inputs]
+    forms: list[Callable[[np.ndarray], np.ndarray]] = [
+        lambda x: x,
+        lambda x: x[::-1],
+        lambda x: np.asfortranarray(x),
+        lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+        lambda x: np.broadcast_to(x[4], x.shape),
+    ]
+    for form in forms:
+        formed = [form(x) for x in batch]
+        assert_same(panda.call(*formed), panda.ufunc(*formed))
+        assert_same(panda.call(formed[0], *batch[1:]), panda.ufunc(formed[0], *batch[1:]))
+    q, v, *rest = batch
+    mixed = (q, v[0], *(x.astype(np.float64) for x in rest))
+    assert_same(panda.call(*mixed), panda.ufunc(*mixed))
+    assert panda.call(q[:12], v, *rest) is None
+    per_state = sum(x[0].size for x in batch)
+    for count in (direct.CONVERTED // per_state, direct.CONVERTED // per_state + 1):
+        many = [np.resize(x, (count, *x.shape[1:])) for x in batch]
+        found = panda.call(*many)
+        assert (found is None) == (count * per_state > direct.CONVERTED)
+        if found is not None:
+            assert_same(found, panda.ufunc(*many))
 
 
 @pytest.mark.parametrize("value", [1, True, np.float64(1.0), np.array(1.0), None, "1.0", 1j, np.ones(8)], ids=repr)
@@ -411,6 +441,7 @@ def test_entries_that_must_be_zero(panda: Pair) -> None:
         batch = np.stack([v] * 11)
         batch[10, 4] = value
         assert call((q, batch, a), (None,)) is None
+        assert call((q, batch.astype(np.float32), a), (None,)) is None or value == 1e-300  # which is 0 as a single
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")

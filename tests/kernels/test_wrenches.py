@@ -18,10 +18,12 @@ from dyn_service import DynError, InvalidArgumentError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Query
 from dyn_service.api.spec import WITH_WRENCHES
 from dyn_service.engine.wrenches import places
-from dyn_service.kernels import direct
+from dyn_service.kernels import direct, loop
 from dyn_service.kernels.direct import Arguments
+from dyn_service.kernels.wrenches import MAX_WRENCHES
 from tests.conftest import URDF
 from tests.counting import calls_of
+from tests.uncertified import uncertified
 from tests.wide import wide
 
 ROWS = [row for row in QUERIES.values() if row.wrenches is not None]
@@ -32,7 +34,7 @@ _ROBOTS: dict[tuple[str, str], Robot] = {}
 def robot_of(name: str, root: Any = "fixed") -> Robot:
     """Returns a robot shared by the tests, since its kernels take long to make."""
     if (name, root) not in _ROBOTS:
-        _ROBOTS[name, root] = Robot.from_urdf(URDF / f"{name}.urdf", root=root)
+        _ROBOTS[name, root] = uncertified(Robot.from_urdf(URDF / f"{name}.urdf", root=root))
     return _ROBOTS[name, root]
 
 
@@ -144,7 +146,6 @@ def test_every_row_equals_the_slow_path(name: str, root: str, row: Query, monkey
     ids=ID_OF,
 )
 def test_a_batch_equals_the_slow_path(name: str, states: int, row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The 200 states of the Panda are converted in several parts."""
     robot, rng = robot_of(name), np.random.default_rng(states)
     ask = getattr(robot, row.name)
     ask(**dict(zip(row.required, state(robot, row), strict=True)), wrenches=wrenches_of(robot, 1))
@@ -388,6 +389,34 @@ def call_with_wrenches(robot: Robot) -> Any:
     call = library.direct_call(signature, arguments, conversion)
     assert call is not None
     return call
+
+
+def test_wrenches_are_held_without_the_gil(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may drop the wrenches of a list meanwhile; the references are given back."""
+    monkeypatch.setattr(direct, "HELD_BYTES", 1)
+    call, given = call_with_wrenches(panda), state(panda, ID)
+    listed = [Wrench("panda_hand", np.ones(3)), Wrench("panda_link3"), Wrench("panda_link0", np.ones(3))]
+    expected = general(panda, ID, given, listed)
+    references = [sys.getrefcount(wrench) for wrench in listed]
+    for _ in range(100):
+        assert call(given, (None, listed, True)).tobytes() == expected
+    assert [sys.getrefcount(wrench) for wrench in listed] == references
+
+
+def test_many_wrenches(panda: Robot, counted: Counted) -> None:
+    """More than the table takes: the slow path."""
+    given = state(panda, ID)
+    for count in (MAX_WRENCHES, MAX_WRENCHES + 1):
+        listed = wrenches_of(panda, count)
+        assert panda.inverse_dynamics(*given, wrenches=listed).tobytes() == general(panda, ID, given, listed)
+    assert counted.general == 1
+
+
+def test_memory_on_the_heap(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for robots of many links, whose poses do not fit on the stack."""
+    monkeypatch.setattr(loop, "MAX_STACK_BYTES", 0)
+    call, given, listed = call_with_wrenches(panda), state(panda, ID), wrenches_of(panda, 3)
+    assert call(given, (None, listed, True)).tobytes() == general(panda, ID, given, listed)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
 from tests.passive import restless
 from tests.random_robots import MANY_TYPES, random_urdf
+from tests.uncertified import uncertified
 from tests.wide import one_in, wide
 
 BLOCK = """<robot name="block"><link name="a"/><link name="b"><inertial><mass value="2"/>
@@ -190,7 +191,7 @@ def test_joints_too_stiff_for_others(name: str) -> None:
 @pytest.mark.parametrize("root", ["fixed", "floating"])
 def test_joints_of_every_type_alone_and_in_a_batch(root: Any) -> None:
     """To the last bit; and energy only falls where nothing but friction acts."""
-    robot = restless(random_urdf(3, movable=6, types=MANY_TYPES), 3, {"friction"}, root=root)
+    robot = uncertified(restless(random_urdf(3, movable=6, types=MANY_TYPES), 3, {"friction"}, root=root))
     rng = np.random.default_rng(0)
     lower, upper = robot.limits.lower, robot.limits.upper
     q = np.array([robot.configuration.random(rng, lower, upper) for _ in range(3)])
