@@ -340,10 +340,11 @@ class PlainTransport:
 
 def check_free(endpoint: str) -> None:
     """Raises `UnavailableError` if a server listens on a tcp or ipc endpoint, or this machine has no such address."""
-    if endpoint.startswith("ipc://"):
-        return check_not_in_use(endpoint.removeprefix("ipc://"))
     try:
-        _listen_tcp(endpoint)[0].close()
+        if endpoint.startswith("ipc://"):
+            check_not_in_use(endpoint.removeprefix("ipc://"))
+        elif endpoint.startswith("tcp://"):
+            _listen_tcp(endpoint)[0].close()
     except OSError as fault:
         raise listen_error(endpoint, fault) from None
 
