@@ -34,6 +34,7 @@ def export(
         str | None, typer.Option(metavar="LINK", help="Of an FMU: mass and centre of a payload are parameters.")
     ] = None,
     friction: Annotated[bool, typer.Option(help="Of an FMU: damping and friction are parameters.")] = False,
+    imus: Annotated[str, typer.Option(metavar="LINKS", help="Of an FMU: links with an IMU, separated by commas.")] = "",
     target: Annotated[
         str, typer.Option(help="host, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-m7 or wasm32.")
     ] = "host",
@@ -62,7 +63,7 @@ def export(
     if fmu is not None:
         path = output or Path(f"{robot.name}.fmu")
         options = {"version": fmu, "integrator": integrator, "dt": dt, "effort_limits": effort_limits}
-        options |= {"payload": payload, "friction": friction}
+        options |= {"payload": payload, "friction": friction, "imus": [link for link in imus.split(",") if link]}
         say(robot.export_fmu(path, **options, target=target, name=name, force=force))  # type: ignore[arg-type]
         return
     names = [query.strip() for query in queries.split(",") if query.strip()]

@@ -18,7 +18,7 @@
 enum { TIME, DT, GRAVITY, EFFORT = GRAVITY + 3, POSITION = EFFORT + NV, VELOCITY = POSITION + NQ };
 enum { ACCELERATION = VELOCITY + NV, FIRST = ACCELERATION + NV /* position and velocity */ };
 enum { PAYLOAD = FIRST + NQ + NV /* mass, centre */, DAMPING = PAYLOAD + (PAYLOAD_BODY < 0 ? 0 : 4) };
-enum { FRICTION = DAMPING + NF, COUNT = FRICTION + NF };
+enum { FRICTION = DAMPING + NF, IMU = FRICTION + NF, COUNT = IMU + 6 * NI };
 enum { OK = 0, ERROR = 3 };
 enum { INSTANTIATED, INITIALIZING, STEPPING, TERMINATED };
 
@@ -135,8 +135,6 @@ static void carry(const double *load, double *body) /* a point mass, in the link
 {
     const double *R = payload_rotation, *d = load + 1, m = body[0] + load[0], shared = body[0] * load[0] / m;
     double from[3], square = 0.0, *I = body + 4;
-    if (!(m > 0.0))
-        return;
     for (int k = 0; k < 3; k++) {
         double at = payload_origin[k] + R[3 * k] * d[0] + R[3 * k + 1] * d[1] + R[3 * k + 2] * d[2];
         from[k] = at - body[1 + k];
@@ -151,7 +149,7 @@ static void carry(const double *load, double *body) /* a point mass, in the link
 
 static const Numbers *changed(const double *x, Numbers *to) /* NULL: none is changed */
 {
-    if (memcmp(x + PAYLOAD, starts + PAYLOAD, sizeof *x * (COUNT - PAYLOAD)) == 0)
+    if (memcmp(x + PAYLOAD, starts + PAYLOAD, sizeof *x * (IMU - PAYLOAD)) == 0)
         return NULL;
     memcpy(to->bodies, bodies, sizeof bodies);
     memcpy(to->joints, rates, sizeof rates);
@@ -166,10 +164,7 @@ static const Numbers *changed(const double *x, Numbers *to) /* NULL: none is cha
 #else
 #define MODEL_STEP_WITH(...) (void)0
 #define MODEL_ACCELERATION_WITH(...) (void)0
-typedef struct {
-    double bodies[1], joints[1];
-} Numbers;
-
+typedef struct { double bodies[1], joints[1]; } Numbers;
 static const Numbers *changed(const double *x, Numbers *to) { return (void)x, (void)to, NULL; }
 #endif
 
@@ -188,7 +183,8 @@ EXPORT int API(GetReal, GetFloat64)(Instance *c, const uint32_t *references, siz
         uint32_t n = references[k];
         if (n >= COUNT)
             return failed(c, "there is no variable with the value reference %u", (unsigned)n);
-        if (n >= ACCELERATION && n < FIRST && !known) {
+        bool needs = (n >= ACCELERATION && n < FIRST) || n >= IMU;
+        if (needs && !known) {
             const double *q = x + POSITION, *v = x + VELOCITY, *acting = efforts(x, tau);
             Numbers own;
             const Numbers *with = changed(x, &own);
@@ -197,8 +193,16 @@ EXPORT int API(GetReal, GetFloat64)(Instance *c, const uint32_t *references, siz
             else
                 MODEL_ACCELERATION_WITH(q, v, acting, x + GRAVITY, with->bodies, with->joints, moves, x + ACCELERATION,
                                         c->w);
+#if NI
+            double force[3 * NL], turn[3 * NL], here[3] = {0.0};
+            MODEL_IMU(q, v, x + ACCELERATION, here, here, x + GRAVITY, force, turn, c->w);
+            for (int j = 0; j < NI; j++) {
+                memcpy(x + IMU + 3 * j, force + 3 * imus[j], sizeof here);
+                memcpy(x + IMU + 3 * (NI + j), turn + 3 * imus[j], sizeof here);
+            }
+#endif
         }
-        known = known || (n >= ACCELERATION && n < FIRST);
+        known = known || needs;
         values[k] = x[n];
     }
     return OK;
@@ -209,7 +213,7 @@ EXPORT int API(SetReal, SetFloat64)(Instance *c, const uint32_t *references, siz
     double *x = c->state.x;
     for (size_t k = 0; k < count; k++) {
         uint32_t n = references[k];
-        bool fixed = n == DT || (n >= FIRST && n < PAYLOAD), changes = n >= PAYLOAD && n < COUNT;
+        bool fixed = n == DT || (n >= FIRST && n < PAYLOAD), changes = n >= PAYLOAD && n < IMU;
         if (!fixed && !changes && !(n >= GRAVITY && n < POSITION))
             return failed(c, "the variable with the value reference %u cannot be set", (unsigned)n);
         if (fixed && c->state.mode >= STEPPING)

@@ -89,6 +89,7 @@ def export_fmu(
     force: bool,
     payload: str | None,
     friction: bool,
+    imus: Sequence[str],
 ) -> Path:
     """Writes a robot as an FMU; see `Robot.export_fmu`."""
     path, prefix = Path(file), prefix_of(robot, target, name)
@@ -104,20 +105,25 @@ def export_fmu(
         raise UnimplementedError(f"FMUs are written for Linux and macOS, not for {machine.triple}", path="target")
     if path.exists() and not force:
         raise InvalidArgumentError(f"{path} already exists: set force=True (--force) to overwrite it", path="file")
-    carrier = _carrier(robot, payload)
-    rows = (step, chosen("forward_dynamics"))
-    functions = [function_of(robot, *each, prefix) for each in rows]
-    if payload is not None or friction:
-        functions += [_with_numbers(robot, *each, name.name) for each, name in zip(rows, functions, strict=True)]
-    variables, rubbing = _variables(robot, dt), _rubbing(robot) if friction else {}
+    carrier, places = _carrier(robot, payload), [_place(robot, link) for link in imus]
+    rubbing = _rubbing(robot) if friction else {}
+    rows = {"MODEL_STEP": step, "MODEL_ACCELERATION": chosen("forward_dynamics")}
+    models = {name: function_of(robot, *row, prefix) for name, row in rows.items()}
+    if payload is not None or rubbing:
+        models |= {f"{name}_WITH": _with_numbers(robot, *row, models[name].name) for name, row in rows.items()}
+    models |= {"MODEL_IMU": function_of(robot, *chosen("imu"), prefix)} if imus else {}
+    functions, variables = [*models.values()], _variables(robot, dt)
     variables += _parameters(robot, carrier >= 0, rubbing)
+    for quantity, spec in row_of("imu").outputs.items():
+        names = [f"{quantity}.{link}.{axis}" for link in imus for axis in "xyz"]
+        variables += [_Variable(each, "output", "continuous", spec.text, spec.unit) for each in names]
     fingerprint = repr((robot.tree.fingerprint, version, integrator, effort_limits, prefix, payload, variables))
     token = str(uuid.uuid5(uuid.NAMESPACE_OID, fingerprint))
     bounds = robot.limits.efforts if effort_limits else np.full(robot.nv, math.inf)
     sources = {
         "fmu.c": resources.files("dyn_service.engine").joinpath("fmu.c").read_text("utf-8"),
-        "model.h": _header(robot, functions, variables, bounds, machine, version, token)
-        + _numbers(robot, carrier, payload, rubbing, len(functions) > 2),
+        "model.h": _header(robot, models, variables, bounds, machine, version, token)
+        + _numbers(robot, carrier, payload, rubbing, places),
     }
     processor = {"arm64": "aarch64"}.get(machine.processor, machine.processor)
     folder = f"{system}64" if (version, processor) == (2, "x86_64") else f"{processor}-{system}"
@@ -178,12 +184,17 @@ def _carrier(robot: Robot, payload: str | None) -> int:
     """Returns the moving body of the payload's link, -1 without a payload."""
     if payload is None:
         return -1
-    if payload not in robot.tree.links:
-        raise NotFoundError(f"robot '{robot.name}' has no link '{payload}'{did_you_mean(payload, robot.tree.links)}")
-    body = robot._weld.body[robot.tree.links.index(payload)]
+    body = robot._weld.body[_place(robot, payload)]
     if body < 0:
         raise InvalidArgumentError(f"link '{payload}' never moves: a payload on it has no effect", path="payload")
     return body
+
+
+def _place(robot: Robot, link: str) -> int:
+    links = robot.tree.links
+    if link not in links:
+        raise NotFoundError(f"robot '{robot.name}' has no link '{link}'{did_you_mean(link, links)}")
+    return links.index(link)
 
 
 def _rubbing(robot: Robot) -> dict[str, int]:
@@ -216,26 +227,21 @@ def _with_numbers(robot: Robot, row: Query, method: str, name: str) -> Function:
     return Function(f"{name}_with", signature, graph, len(row.required), robot._left_out_of(row))
 
 
-def _numbers(robot: Robot, carrier: int, payload: str | None, rubbing: Mapping[str, int], given: bool) -> str:
-    """Returns the part of model.h with the numbers that parameters change."""
-    sizes = {"PAYLOAD_BODY": carrier, "NF": len(rubbing)}
-    if not given:
-        return "".join(f"#define {name} {value}\n" for name, value in sizes.items())
-    tree, weld = robot.tree, robot._weld
-    at = 0 if payload is None else tree.links.index(payload)
-    numbers = parameters_of(weld.tree)
-    lists = {
-        "bodies": numbers[BODIES],
-        "rates": numbers[JOINTS],
-        "moves": numbers[FREE],
-        "payload_rotation": weld.rotation[at],
-        "payload_origin": weld.origin[at],
-    }
-    sizes |= {"NB": len(weld.tree), "NR": len(numbers[JOINTS])}
+def _numbers(robot: Robot, carrier: int, payload: str | None, rubbing: Mapping[str, int], imus: Sequence[int]) -> str:
+    """Returns the part of model.h for parameters and sensors."""
+    weld, numbers = robot._weld, parameters_of(robot._weld.tree)
+    at = 0 if payload is None else _place(robot, payload)
+    lists = {"bodies": numbers[BODIES], "rates": numbers[JOINTS], "moves": numbers[FREE]}
+    lists |= {"payload_rotation": weld.rotation[at], "payload_origin": weld.origin[at]}
+    sizes = {"PAYLOAD_BODY": carrier, "NF": len(rubbing), "NB": len(weld.tree), "NR": len(numbers[JOINTS])}
+    sizes |= {"NI": len(imus), "NL": len(robot.tree.links)}
     lines = [f"#define {name} {value}" for name, value in sizes.items()]
-    for name, array in lists.items():
-        lines.append(f"static const double {name}[] = {{{', '.join(float(x).hex() for x in np.ravel(array))}}};")
-    lines.append(f"static const int rate_of[] = {{{', '.join(map(str, [*rubbing.values(), -1]))}}};")
+    if payload is not None or rubbing:
+        for name, array in lists.items():
+            lines.append(f"static const double {name}[] = {{{', '.join(float(x).hex() for x in np.ravel(array))}}};")
+        lines.append(f"static const int rate_of[] = {{{', '.join(map(str, [*rubbing.values(), -1]))}}};")
+    if imus:
+        lines.append(f"static const int imus[] = {{{', '.join(map(str, imus))}}};")
     return "\n".join([*lines, ""])
 
 
@@ -311,7 +317,7 @@ def _exponents(unit: str) -> dict[str, str]:
 
 def _header(
     robot: Robot,
-    functions: Sequence[Function],
+    models: Mapping[str, Function],
     variables: Sequence[_Variable],
     bounds: np.ndarray,
     machine: Target,
@@ -331,11 +337,10 @@ def _header(
         "int quaternions": [*(str(part.start + inner.start) for part, inner in turning if inner.stop), "-1"],
     }
     sizes = {"FMI": version, "TOKEN": f'"{token}"', "NQ": at.nq, "NV": at.nv}
-    sizes["WORKSPACE"] = max(function.workspace(machine) for function in functions)
-    names = ("MODEL_STEP", "MODEL_ACCELERATION", "MODEL_STEP_WITH", "MODEL_ACCELERATION_WITH")
-    sizes |= {name: f"{function.name}_eval" for name, function in zip(names, functions, strict=False)}
+    sizes["WORKSPACE"] = max(function.workspace(machine) for function in models.values())
+    sizes |= {name: f"{function.name}_eval" for name, function in models.items()}
     lines = [f"#define {name} {value}" for name, value in sizes.items()]
-    lines += [f"{_prototype(function)};" for function in functions]
+    lines += [f"{_prototype(function)};" for function in models.values()]
     lines += [f"static const {name}[] = {{{', '.join(entries)}}};" for name, entries in lists.items()]
     return "\n".join([*lines, ""])
 

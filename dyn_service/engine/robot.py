@@ -387,6 +387,7 @@ class Robot(RobotQueries):
         force: bool = False,
         payload: str | None = None,
         friction: bool = False,
+        imus: Sequence[str] = (),
     ) -> Path:
         """Writes the robot as an FMU that simulates it without Python; see docs/export.md, and `export` for errors.
 
@@ -401,6 +402,7 @@ class Robot(RobotQueries):
             force: Whether to overwrite an existing file.
             payload: The link of a payload, whose mass and centre are parameters; None: no payload.
             friction: Whether damping and Coulomb friction of joints are parameters.
+            imus: The links at whose origins an inertial measurement unit is read.
 
         Raises:
             NotFoundError: The robot has no such link.
@@ -409,7 +411,7 @@ class Robot(RobotQueries):
         """
         exporting = importlib.import_module("dyn_service.engine.fmu")  # imports the tracer
         options = {"version": version, "integrator": integrator, "dt": dt, "effort_limits": effort_limits}
-        options |= {"payload": payload, "friction": friction}
+        options |= {"payload": payload, "friction": friction, "imus": imus}
         written: Path = exporting.export_fmu(self, file, **options, target=target, name=name, force=force)
         return written
 

@@ -83,8 +83,7 @@ class FmuEngine:
                 f"{file}: the unit has no parameter 'dt', so substeps must be 1", path="substeps"
             )
         self._unit, self._second, self._nq, self._dt_s = unit, about.fmiVersion.startswith("2"), at.nq, dt_s
-        self._set = unit.setReal if self._second else unit.setFloat64
-        self._get = unit.getReal if self._second else unit.getFloat64
+        self._set, self._get = (unit.setReal, unit.getReal) if self._second else (unit.setFloat64, unit.getFloat64)
         self._state: Array | None = None
         self._steps = 0
         self._pushes: tuple[Wrench, ...] = ()
@@ -94,8 +93,7 @@ class FmuEngine:
             raise UnimplementedError("a unit has no brakes: with joints without brakes, use the plant's own engine")
 
         def advanced() -> Array:
-            self._begin(q, v)
-            self._set(self._effort, self._pushed(q, tau).tolist())
+            self._begin(q, v, tau)
             self._unit.doStep(self._steps * dt_s, dt_s)
             return np.array(self._get(self._out))
 
@@ -105,8 +103,7 @@ class FmuEngine:
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
         def found() -> Array:
-            self._begin(q, v)
-            self._set(self._effort, self._pushed(q, tau).tolist())
+            self._begin(q, v, tau)
             return np.array(self._get(self._acceleration)) if self._acceleration else np.full(len(v), np.nan)
 
         return self._called(found, FailedPreconditionError, "the unit failed")
@@ -123,25 +120,24 @@ class FmuEngine:
     def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
         return ()
 
-    def _pushed(self, q: Array, tau: Array) -> Array:
-        return tau + self._efforts_of(q, self._pushes) if self._pushes else tau
-
-    def _begin(self, q: Array, v: Array) -> None:
-        """Resets the unit to this state, if it is in another."""
+    def _begin(self, q: Array, v: Array, tau: Array) -> None:
+        """Resets the unit to this state, if it is in another, and sets the efforts."""
+        pushed = tau + self._efforts_of(q, self._pushes) if self._pushes else tau
         state = np.concatenate([q, v])
-        if self._state is not None and np.array_equal(state, self._state):
-            return
+        if self._state is None or not np.array_equal(state, self._state):
+            self._restart(state)
+        self._set(self._effort, pushed.tolist())
+
+    def _restart(self, state: Array) -> None:
         if self._state is not None:
             self._unit.reset()
         self._set(self._first, state.tolist())
         if self._step:
             self._set(self._step, [self._dt_s / self.substeps])
         now = self._steps * self._dt_s
+        (self._unit.setupExperiment if self._second else self._unit.enterInitializationMode)(startTime=now)
         if self._second:
-            self._unit.setupExperiment(startTime=now)
             self._unit.enterInitializationMode()
-        else:
-            self._unit.enterInitializationMode(startTime=now)
         self._unit.exitInitializationMode()
         self._state = state
 
