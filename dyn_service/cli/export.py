@@ -38,6 +38,11 @@ def export(
     integrator: Annotated[str, typer.Option(metavar="NAME", help="Of an FMU: that of its steps.")] = "rk4",
     dt: Annotated[float, typer.Option(metavar="S", help="Of an FMU: the length of a step, s.")] = 0.001,
     effort_limits: Annotated[bool, typer.Option(help="Of an FMU: clip efforts to their limits.")] = False,
+    payload: Annotated[
+        str | None, typer.Option(metavar="LINK", help="Of an FMU: mass and centre of a payload are parameters.")
+    ] = None,
+    friction: Annotated[bool, typer.Option(help="Of an FMU: damping and friction are parameters.")] = False,
+    imus: Annotated[str, typer.Option(metavar="LINKS", help="Of an FMU: links with an IMU, separated by commas.")] = "",
     target: Annotated[
         str, typer.Option(help="host, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-m7 or wasm32.")
     ] = "host",
@@ -66,6 +71,7 @@ def export(
     if fmu is not None:
         path = output or Path(f"{robot.name}.fmu")
         options = {"version": fmu, "integrator": integrator, "dt": dt, "effort_limits": effort_limits}
+        options |= {"payload": payload, "friction": friction, "imus": [link for link in imus.split(",") if link]}
         say(robot.export_fmu(path, **options, target=target, name=name, force=force))  # type: ignore[arg-type]
         return
     names, pushed, loaded = (

@@ -16,7 +16,9 @@
 #include "model.h"
 
 enum { TIME, DT, GRAVITY, EFFORT = GRAVITY + 3, POSITION = EFFORT + NV, VELOCITY = POSITION + NQ };
-enum { ACCELERATION = VELOCITY + NV, FIRST = ACCELERATION + NV /* position and velocity */, COUNT = FIRST + NQ + NV };
+enum { ACCELERATION = VELOCITY + NV, FIRST = ACCELERATION + NV /* position and velocity */ };
+enum { PAYLOAD = FIRST + NQ + NV /* mass, centre */, DAMPING = PAYLOAD + (PAYLOAD_BODY < 0 ? 0 : 4) };
+enum { FRICTION = DAMPING + NF, IMU = FRICTION + NF, COUNT = IMU + 6 * NI };
 enum { OK = 0, ERROR = 3 };
 enum { INSTANTIATED, INITIALIZING, STEPPING, TERMINATED };
 
@@ -124,6 +126,48 @@ EXPORT int API(ExitInitializationMode, ExitInitializationMode)(Instance *c)
 
 EXPORT int API(Terminate, Terminate)(Instance *c) { return change_mode(c, STEPPING, TERMINATED, "Terminate"); }
 
+#ifdef MODEL_STEP_WITH /* the model with other numbers of bodies and joints than those of the robot */
+typedef struct {
+    double bodies[10 * NB], joints[6 * NR];
+} Numbers;
+
+static void carry(const double *load, double *body) /* a point mass, in the link's frame; moments about the centre */
+{
+    const double *R = payload_rotation, *d = load + 1, m = body[0] + load[0], shared = body[0] * load[0] / m;
+    double from[3], square = 0.0, *I = body + 4;
+    for (int k = 0; k < 3; k++) {
+        double at = payload_origin[k] + R[3 * k] * d[0] + R[3 * k + 1] * d[1] + R[3 * k + 2] * d[2];
+        from[k] = at - body[1 + k];
+        square += from[k] * from[k];
+        body[1 + k] += load[0] / m * from[k];
+    }
+    body[0] = m;
+    for (int j = 0; j < 3; j++)
+        for (int k = j; k < 3; k++)
+            *I++ += shared * ((j == k ? square : 0.0) - from[j] * from[k]);
+}
+
+static const Numbers *changed(const double *x, Numbers *to) /* NULL: none is changed */
+{
+    if (memcmp(x + PAYLOAD, starts + PAYLOAD, sizeof *x * (IMU - PAYLOAD)) == 0)
+        return NULL;
+    memcpy(to->bodies, bodies, sizeof bodies);
+    memcpy(to->joints, rates, sizeof rates);
+    if (PAYLOAD_BODY >= 0 && x[PAYLOAD] > 0.0)
+        carry(x + PAYLOAD, to->bodies + 10 * PAYLOAD_BODY);
+    for (int k = 0; k < NF; k++) {
+        to->joints[6 * rate_of[k]] = x[DAMPING + k];
+        to->joints[6 * rate_of[k] + 1] = x[FRICTION + k];
+    }
+    return to;
+}
+#else
+#define MODEL_STEP_WITH(...) (void)0
+#define MODEL_ACCELERATION_WITH(...) (void)0
+typedef struct { double bodies[1], joints[1]; } Numbers;
+static const Numbers *changed(const double *x, Numbers *to) { return (void)x, (void)to, NULL; }
+#endif
+
 static const double *efforts(const double *x, double *tau) /* that act: those given, within the limits */
 {
     for (int k = 0; k < NV; k++)
@@ -139,9 +183,26 @@ EXPORT int API(GetReal, GetFloat64)(Instance *c, const uint32_t *references, siz
         uint32_t n = references[k];
         if (n >= COUNT)
             return failed(c, "there is no variable with the value reference %u", (unsigned)n);
-        if (n >= ACCELERATION && n < FIRST && !known)
-            MODEL_ACCELERATION(x + POSITION, x + VELOCITY, efforts(x, tau), x + GRAVITY, x + ACCELERATION, c->w);
-        known = known || (n >= ACCELERATION && n < FIRST);
+        bool needs = (n >= ACCELERATION && n < FIRST) || n >= IMU;
+        if (needs && !known) {
+            const double *q = x + POSITION, *v = x + VELOCITY, *acting = efforts(x, tau);
+            Numbers own;
+            const Numbers *with = changed(x, &own);
+            if (with == NULL)
+                MODEL_ACCELERATION(q, v, acting, x + GRAVITY, x + ACCELERATION, c->w);
+            else
+                MODEL_ACCELERATION_WITH(q, v, acting, x + GRAVITY, with->bodies, with->joints, moves, x + ACCELERATION,
+                                        c->w);
+#if NI
+            double force[3 * NL], turn[3 * NL], here[3] = {0.0};
+            MODEL_IMU(q, v, x + ACCELERATION, here, here, x + GRAVITY, force, turn, c->w);
+            for (int j = 0; j < NI; j++) {
+                memcpy(x + IMU + 3 * j, force + 3 * imus[j], sizeof here);
+                memcpy(x + IMU + 3 * (NI + j), turn + 3 * imus[j], sizeof here);
+            }
+#endif
+        }
+        known = known || needs;
         values[k] = x[n];
     }
     return OK;
@@ -152,15 +213,16 @@ EXPORT int API(SetReal, SetFloat64)(Instance *c, const uint32_t *references, siz
     double *x = c->state.x;
     for (size_t k = 0; k < count; k++) {
         uint32_t n = references[k];
-        bool fixed = n == DT || (n >= FIRST && n < COUNT);
-        if (!fixed && !(n >= GRAVITY && n < POSITION))
+        bool fixed = n == DT || (n >= FIRST && n < PAYLOAD), changes = n >= PAYLOAD && n < IMU;
+        if (!fixed && !changes && !(n >= GRAVITY && n < POSITION))
             return failed(c, "the variable with the value reference %u cannot be set", (unsigned)n);
         if (fixed && c->state.mode >= STEPPING)
             return failed(c, "value reference %u can be set before the end of the initialization only", (unsigned)n);
-        if (!isfinite(values[k]) || (n == DT && values[k] <= 0.0))
+        bool centre = changes && n < DAMPING && n != PAYLOAD;
+        if (!isfinite(values[k]) || (n == DT && values[k] <= 0.0) || (changes && !centre && values[k] < 0.0))
             return failed(c, "value reference %u: %g is not allowed", (unsigned)n, values[k]);
         x[n] = values[k];
-        if (n >= FIRST)
+        if (n >= FIRST && !changes)
             x[n - FIRST + POSITION] = values[k];
     }
     return OK;
@@ -170,12 +232,18 @@ static int advance(Instance *c, double at, double length)
 {
     double *x = c->state.x, tau[NV], next[NQ + NV], dt = x[DT], count = floor(length / dt + 0.5);
     const double *acting = efforts(x, tau);
+    Numbers own;
+    const Numbers *with = changed(x, &own);
     if (c->state.mode != STEPPING)
         return failed(c, "DoStep is called in the wrong mode");
     if (!(count >= 1.0 && fabs(length - count * dt) <= 1e-6 * dt))
         return failed(c, "the communication step of %.17g s is no multiple of dt = %.17g s", length, dt);
     for (double k = 1.0; k <= count; k++) {
-        MODEL_STEP(x + POSITION, x + VELOCITY, acting, x + DT, x + GRAVITY, next, next + NQ, c->w);
+        if (with == NULL)
+            MODEL_STEP(x + POSITION, x + VELOCITY, acting, x + DT, x + GRAVITY, next, next + NQ, c->w);
+        else
+            MODEL_STEP_WITH(x + POSITION, x + VELOCITY, acting, x + DT, x + GRAVITY, with->bodies, with->joints, moves, next,
+                            next + NQ, c->w);
         for (int n = 0; n < NV; n++)
             if (!isfinite(next[NQ + n]))
                 return failed(c, "joint '%s': the velocity is not finite after t = %g s", joints[n], x[TIME]);

@@ -26,16 +26,21 @@ import numpy as np
 
 from dyn_service import __version__
 from dyn_service.api.inputs import row_of
+from dyn_service.api.queries import Query
+from dyn_service.api.spec import Variant
 from dyn_service.dynamics import expressions as ex
 from dyn_service.engine.export import chosen, function_of, prefix_of
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.kernels.export import Function, Target, object_code, target_of
 from dyn_service.kernels.rolled import Rolled
+from dyn_service.model.parameters import BODIES, FREE, JOINTS, parameters_of
+from dyn_service.support.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 _BASE_UNITS: Mapping[str, Mapping[str, int]] = {
+    "kg": {"kg": 1},
     "N": {"kg": 1, "m": 1, "s": -2},
     "m": {"m": 1},
     "rad": {"rad": 1},
@@ -82,6 +87,9 @@ def export_fmu(
     target: str,
     name: str | None,
     force: bool,
+    payload: str | None,
+    friction: bool,
+    imus: Sequence[str],
 ) -> Path:
     """Writes a robot as an FMU; see `Robot.export_fmu`."""
     path, prefix = Path(file), prefix_of(robot, target, name)
@@ -97,14 +105,25 @@ def export_fmu(
         raise UnimplementedError(f"FMUs are written for Linux and macOS, not for {machine.triple}", path="target")
     if path.exists() and not force:
         raise InvalidArgumentError(f"{path} already exists: set force=True (--force) to overwrite it", path="file")
-    functions = [function_of(robot, *each, prefix) for each in (step, chosen("forward_dynamics"))]
-    variables = _variables(robot, dt)
-    fingerprint = repr((robot.tree.fingerprint, version, integrator, effort_limits, prefix, variables))
+    carrier, places = _carrier(robot, payload), [_place(robot, link) for link in imus]
+    rubbing = _rubbing(robot) if friction else {}
+    rows = {"MODEL_STEP": step, "MODEL_ACCELERATION": chosen("forward_dynamics")}
+    models = {name: function_of(robot, *row, prefix) for name, row in rows.items()}
+    if payload is not None or rubbing:
+        models |= {f"{name}_WITH": _with_numbers(robot, *row, models[name].name) for name, row in rows.items()}
+    models |= {"MODEL_IMU": function_of(robot, *chosen("imu"), prefix)} if imus else {}
+    functions, variables = [*models.values()], _variables(robot, dt)
+    variables += _parameters(robot, carrier >= 0, rubbing)
+    for quantity, spec in row_of("imu").outputs.items():
+        names = [f"{quantity}.{link}.{axis}" for link in imus for axis in "xyz"]
+        variables += [_Variable(each, "output", "continuous", spec.text, spec.unit) for each in names]
+    fingerprint = repr((robot.tree.fingerprint, version, integrator, effort_limits, prefix, payload, variables))
     token = str(uuid.uuid5(uuid.NAMESPACE_OID, fingerprint))
     bounds = robot.limits.efforts if effort_limits else np.full(robot.nv, math.inf)
     sources = {
         "fmu.c": resources.files("dyn_service.engine").joinpath("fmu.c").read_text("utf-8"),
-        "model.h": _header(robot, functions, variables, bounds, machine, version, token),
+        "model.h": _header(robot, models, variables, bounds, machine, version, token)
+        + _numbers(robot, carrier, payload, rubbing, places),
     }
     processor = {"arm64": "aarch64"}.get(machine.processor, machine.processor)
     folder = f"{system}64" if (version, processor) == (2, "x86_64") else f"{processor}-{system}"
@@ -159,6 +178,71 @@ def _variables(robot: Robot, dt: float) -> list[_Variable]:
             lower, upper = (float(bound[k]) for bound in bounds)
             found.append(_Variable(f"{name}.{each}", role[0], role[1], spec.text, units[which[k]], start, lower, upper))
     return found
+
+
+def _carrier(robot: Robot, payload: str | None) -> int:
+    """Returns the moving body of the payload's link, -1 without a payload."""
+    if payload is None:
+        return -1
+    body = robot._weld.body[_place(robot, payload)]
+    if body < 0:
+        raise InvalidArgumentError(f"link '{payload}' never moves: a payload on it has no effect", path="payload")
+    return body
+
+
+def _place(robot: Robot, link: str) -> int:
+    links = robot.tree.links
+    if link not in links:
+        raise NotFoundError(f"robot '{robot.name}' has no link '{link}'{did_you_mean(link, links)}")
+    return links.index(link)
+
+
+def _rubbing(robot: Robot) -> dict[str, int]:
+    """Returns the place of each joint with damping and friction among the rates of moving joints, by its name."""
+    tree = robot.tree
+    axes = ((i, tree.joints[i]) for i in tree.movable if tree.inboard[i].refused("friction") is None)
+    return {name: tree.in_rates[i].start for i, name in axes if tree.inboard[i].nv == 1}
+
+
+def _parameters(robot: Robot, loaded: bool, rubbing: Mapping[str, int]) -> list[_Variable]:
+    """Returns the parameters of payload and friction, in the order of `fmu.c`."""
+    tree, role = robot.tree, ("parameter", "tunable")
+    found = [_Variable("payload.mass", *role, "mass of the payload, a point", "kg", 0.0, 0.0)] if loaded else []
+    found += [_Variable(f"payload.{x}", *role, "payload, in its link's frame", "m", 0.0) for x in "xyz" if loaded]
+    for quantity, numbers, per, text in (
+        ("damping", tree.passive.damping, " s", "effort per velocity"),
+        ("friction", tree.passive.friction, "", "Coulomb friction"),
+    ):
+        for name, k in rubbing.items():
+            turns = tree.inboard[tree.joints.index(name)].subspace[:3].any()
+            unit = f"N m{per}/rad" if turns and per else f"N{per}/m" if per else "N m" if turns else "N"
+            found.append(_Variable(f"{quantity}.{name}", *role, text, unit, float(numbers[k]), 0.0))
+    return found
+
+
+def _with_numbers(robot: Robot, row: Query, method: str, name: str) -> Function:
+    """Returns the function of a row with the numbers of bodies and joints as inputs."""
+    signature = robot.signature(row, method, Variant(overlay=True))
+    graph = robot._library.graph(signature)
+    return Function(f"{name}_with", signature, graph, len(row.required), robot._left_out_of(row))
+
+
+def _numbers(robot: Robot, carrier: int, payload: str | None, rubbing: Mapping[str, int], imus: Sequence[int]) -> str:
+    """Returns the part of model.h for parameters and sensors."""
+    weld, numbers = robot._weld, parameters_of(robot._weld.tree)
+    at = 0 if payload is None else _place(robot, payload)
+    lists = {"bodies": numbers[BODIES], "rates": numbers[JOINTS], "moves": numbers[FREE]}
+    lists |= {"payload_rotation": weld.rotation[at], "payload_origin": weld.origin[at]}
+    sizes = {"PAYLOAD_BODY": carrier, "NF": len(rubbing), "NB": len(weld.tree), "NR": len(numbers[JOINTS])}
+    sizes |= {"NI": len(imus), "NL": len(robot.tree.links)}
+    lines = [f"#define {name} {value}" for name, value in sizes.items()]
+    if payload is not None or rubbing:
+        for name, array in lists.items():
+            lines.append(f"static const double {name}[] = {{{', '.join(float(x).hex() for x in np.ravel(array))}}};")
+        lines.append(f"static const int rate_of[] = {{{', '.join(map(str, [*rubbing.values(), -1]))}}};")
+    if imus:
+        lines.append(f"static const int imus[] = {{{', '.join(map(str, imus))}}};")
+    return "\n".join([*lines, ""])
 
 
 def _description(
@@ -233,7 +317,7 @@ def _exponents(unit: str) -> dict[str, str]:
 
 def _header(
     robot: Robot,
-    functions: Sequence[Function],
+    models: Mapping[str, Function],
     variables: Sequence[_Variable],
     bounds: np.ndarray,
     machine: Target,
@@ -244,7 +328,7 @@ def _header(
     at = robot.configuration
     starts = [each.start or 0.0 for each in variables]
     first, state = 5 + at.nv, at.nq + at.nv
-    starts[first : first + state] = starts[-state:]
+    starts[first : first + state] = starts[first + state + at.nv :][:state]
     turning = [(part, joint.quaternion) for joint, part in zip(at.joints, at.q_slices, strict=True)]
     lists = {
         "double starts": (x.hex() for x in starts),
@@ -253,10 +337,10 @@ def _header(
         "int quaternions": [*(str(part.start + inner.start) for part, inner in turning if inner.stop), "-1"],
     }
     sizes = {"FMI": version, "TOKEN": f'"{token}"', "NQ": at.nq, "NV": at.nv}
-    sizes["WORKSPACE"] = max(function.workspace(machine) for function in functions)
-    sizes |= {"MODEL_STEP": f"{functions[0].name}_eval", "MODEL_ACCELERATION": f"{functions[1].name}_eval"}
+    sizes["WORKSPACE"] = max(function.workspace(machine) for function in models.values())
+    sizes |= {name: f"{function.name}_eval" for name, function in models.items()}
     lines = [f"#define {name} {value}" for name, value in sizes.items()]
-    lines += [f"{_prototype(function)};" for function in functions]
+    lines += [f"{_prototype(function)};" for function in models.values()]
     lines += [f"static const {name}[] = {{{', '.join(entries)}}};" for name, entries in lists.items()]
     return "\n".join([*lines, ""])
 

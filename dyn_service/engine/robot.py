@@ -394,6 +394,9 @@ class Robot(RobotQueries):
         target: str = "host",
         name: str | None = None,
         force: bool = False,
+        payload: str | None = None,
+        friction: bool = False,
+        imus: Sequence[str] = (),
     ) -> Path:
         """Writes the robot as an FMU that simulates it without Python; see docs/export.md, and `export` for errors.
 
@@ -406,13 +409,18 @@ class Robot(RobotQueries):
             target: The processor, as in `export`.
             name: The FMU's model identifier; None: the robot's name.
             force: Whether to overwrite an existing file.
+            payload: The link of a payload, whose mass and centre are parameters; None: no payload.
+            friction: Whether damping and Coulomb friction of joints are parameters.
+            imus: The links at whose origins an inertial measurement unit is read.
 
         Raises:
+            NotFoundError: The robot has no such link.
             FailedPreconditionError: No C compiler for the target is installed, or the robot has no movable joints.
             UnimplementedError: There are no FMUs for the target.
         """
         exporting = importlib.import_module("dyn_service.engine.fmu")  # imports the tracer
         options = {"version": version, "integrator": integrator, "dt": dt, "effort_limits": effort_limits}
+        options |= {"payload": payload, "friction": friction, "imus": imus}
         written: Path = exporting.export_fmu(self, file, **options, target=target, name=name, force=force)
         return written
 

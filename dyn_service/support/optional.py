@@ -39,6 +39,7 @@ LIBRARIES: Mapping[str, Library] = {
     "urchin": Library("urchin", "urdfpy"),
     "xacro": Library("xacro", "xacro"),
     "mujoco": Library("mujoco", "mujoco"),
+    "fmpy": Library("fmpy", "fmu"),
     "ruckig": Library("ruckig", "trajectories"),
     "clarabel": Library("clarabel", "contacts"),
     "lz4": Library("lz4", "bags"),

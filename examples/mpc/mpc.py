@@ -1,4 +1,4 @@
-"""Model predictive control of an arm: torques that follow a motion within the limits, planned anew 100 times a second.
+"""Model predictive control of an arm: torques that follow a motion within the limits, planned 100 times a second.
 
     minimise  sum_k |W (z_k - z_ref(t_k))|^2,    z = (q, v, tau)
     subject to  x_{k+1} = step(x_k, tau_k, dt_k),    x = (q, v),  x_0 measured,    limits of position, velocity, effort

@@ -15,8 +15,15 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from dyn_service import Payload, Robot
-from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from dyn_service import Overlay, Payload, Robot
+from dyn_service.api.queries import JointNumbers
+from dyn_service.errors import (
+    DynError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnimplementedError,
+)
 from tests.conftest import URDF
 
 LINK = """<link name="{}"><inertial><origin xyz="0.1 0.2 -0.1"/><mass value="1.5"/>
@@ -24,6 +31,9 @@ LINK = """<link name="{}"><inertial><origin xyz="0.1 0.2 -0.1"/><mass value="1.5
 ARM = f"""<robot name="arm">{LINK.format("base")}{LINK.format("arm")}<joint name="j %/1" type="revolute">
     <parent link="base"/><child link="arm"/><axis xyz="0 0 1"/><origin xyz="0 0.1 0.3"/>
     <limit lower="0.2" upper="1" velocity="3" effort="2"/><dynamics damping="0.3" friction="0.2"/></joint></robot>"""
+
+ALL: dict[str, Any] = {"payload": "arm", "friction": True, "imus": ("arm", "base")}
+"""Options of an FMU with all parameters and sensors."""
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler is installed: cc, gcc or clang")
@@ -156,7 +166,8 @@ def test_description_has_what_fmi_asks(name: str, version: int, folder: Path) ->
 @pytest.mark.parametrize(("name", "version"), [("arm", 2), ("arm", 3), ("panda", 2)])
 def test_fmpy_finds_no_fault(name: str, version: int, folder: Path) -> None:
     validation = pytest.importorskip("fmpy.validation", reason="fmpy is not installed: 200 MB with what it needs")
-    assert validation.validate_fmu(f"{fmu(folder, name, version)}.fmu") == []
+    options = ALL if name == "arm" else {}
+    assert validation.validate_fmu(f"{fmu(folder, name, version, **options)}.fmu") == []
 
 
 @pytest.mark.parametrize(("name", "version"), [("pendulum", 3), ("panda", 2), ("arm", 2), ("arm", 3)])
@@ -275,6 +286,78 @@ def test_efforts_within_limits_and_a_payload(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3])
+def test_payload_and_friction_as_parameters(version: int, folder: Path, tmp_path: Path) -> None:
+    """Those of the file: the bits of the robot. Friction: those of an overlay. A payload: its numbers are rounded
+    differently. Set between two steps, it acts from the next one on.
+    """
+    place, of = fmu(folder, "arm", version, **ALL), robot("arm")
+    root, joint, com = ET.parse(place / "modelDescription.xml").getroot(), "j %/1", [0.3, -0.1, 0.2]
+    variables = {x.attrib["name"]: {**x.attrib, **(x[0].attrib if len(x) else {})} for x in root.find("ModelVariables")}
+    tunable = {name: x["start"] for name, x in variables.items() if x["variability"] == "tunable"}
+    assert [*tunable.items()][3:] == [
+        *((f"payload.{x}", "0.0") for x in ("mass", "x", "y", "z")), (f"damping.{joint}", "0.3"),
+        (f"friction.{joint}", "0.2"),
+    ]  # fmt: skip
+    assert [variables[f"{x}.{joint}"]["unit"] for x in ("damping", "friction")] == ["N m s/rad", "N m"]
+    load = {"payload.mass": 0.7, **{f"payload.{axis}": x for axis, x in zip("xyz", com, strict=True)}}
+    rubs = {f"damping.{joint}": 0.1, f"friction.{joint}": 0.5}
+    joints = {joint: JointNumbers(damping=0.1, friction=0.5)}
+    carried = Payload("arm", 0.7, com)
+    state = drawn(of, 5)
+    unit = Unit(place)
+    for given, overlay in (
+        ({}, None), (rubs, Overlay(joints=joints)), (load, Overlay(payloads=carried)),
+        ({**load, **rubs}, Overlay(joints=joints, payloads=carried)),
+    ):  # fmt: skip
+        own = of if overlay is None else of.overlaid(overlay)
+        unit.begin(*state)
+        assert unit.step(0.0, 0.01) == 0
+        assert unit.set(given) == 0
+        assert unit.step(0.01, 0.03) == 0
+        first = of.simulate(*state, dt=1e-3, steps=10)
+        end = own.simulate(first.q[-1], first.v[-1], state[2], dt=1e-3, steps=30)
+        found = np.concatenate([unit.get("position"), unit.get("velocity")])
+        expected = np.concatenate([end.q[-1], end.v[-1]])
+        assert np.abs(found - expected).max() <= (1e-13 if load.items() <= given.items() else 0.0)
+        a = own.forward_dynamics(end.q[-1], end.v[-1], state[2])
+        assert np.abs(unit.get("acceleration") - a).max() <= (1e-11 if load.items() <= given.items() else 0.0)
+        assert unit.call("Terminate") == 0
+        assert unit.call("Reset") == 0
+    assert unit.set({"payload.mass": -0.1}) == unit.set({f"friction.{joint}": -1.0}) == 3
+    assert unit.set({"payload.x": -0.1}) == 0
+    if version == 2:
+        return  # the sources are the same
+    library = tmp_path / "unit.so"
+    options = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O0", "-fPIC", "-shared", "-o", str(library)]
+    assert COMPILER is not None
+    subprocess.run([COMPILER, *options, *map(str, sorted(place.glob("sources/*.c"))), "-lm"], check=True)
+    built = Unit(place, library)
+    built.begin(*state, **load, **rubs)
+    assert built.step(0.0, 0.04) == 0
+    unit.begin(*state, **load, **rubs)
+    assert unit.step(0.0, 0.04) == 0
+    np.testing.assert_allclose(built.get("position"), unit.get("position"), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_imus(version: int, folder: Path) -> None:
+    """The bits of the query `imu`, at the acceleration under the present efforts."""
+    unit, of = Unit(fmu(folder, "arm", version, **ALL)), robot("arm")
+    q, v, tau = drawn(of, 6)
+    unit.begin(q, v, tau)
+    assert unit.step(0.0, 0.02) == 0
+    assert (
+        unit.set({f"effort.{name}": x for name, x in zip(of.configuration.velocity_names, 2.0 * tau, strict=True)}) == 0
+    )
+    expected = of.simulate(q, v, tau, dt=1e-3, steps=20)
+    state = expected.q[-1], expected.v[-1]
+    read = of.imu(*state, of.forward_dynamics(*state, 2.0 * tau), links=["arm", "base"])
+    assert unit.get("specific_force").tobytes() == read.specific_force.tobytes()
+    assert unit.get("angular_velocity").tobytes() == read.angular_velocity.tobytes()
+    assert unit.set({"specific_force.arm.x": 1.0}) == 3
+
+
+@pytest.mark.parametrize("version", [2, 3])
 def test_sources_for_other_processors(version: int, folder: Path, tmp_path: Path) -> None:
     place, of = fmu(folder, "pendulum", version), robot("pendulum")
     names = [
@@ -311,6 +394,9 @@ ERRORS: dict[str, tuple[dict[str, Any], type[DynError], str]] = {
     "dt": ({"dt": 0.0}, InvalidArgumentError, r"dt must be a positive number of seconds, found 0\.0"),
     "integrator": ({"integrator": "rk5"}, InvalidArgumentError, "did you mean 'rk4'"),
     "target": ({"target": "cortex-m7"}, UnimplementedError, "FMUs are written for Linux and macOS, not for thumbv7em"),
+    "payload": ({"payload": "bub"}, NotFoundError, "robot 'pendulum' has no link 'bub'"),
+    "imus": ({"imus": ["bub"]}, NotFoundError, "robot 'pendulum' has no link 'bub'"),
+    "still payload": ({"payload": "base"}, InvalidArgumentError, "link 'base' never moves: a payload on it has no"),
     "name": ({"name": "7 arms"}, InvalidArgumentError, "name must begin with a letter"),
 }
 

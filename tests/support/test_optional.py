@@ -55,6 +55,7 @@ def test_what_is_there_and_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
 
 NODES = {
     "mujoco": ("plant", "[{name: robot, value: panda}, {name: engine, value: mujoco}]"),
+    "fmpy": ("plant", "[{name: robot, value: panda}, {name: engine, value: fmu}]"),
     "cyclonedds": ("ros2_bridge", "[]"),
     "ruckig": ("trajectory_following", "[{name: goals, value: $(dirname)/goals.yaml}]"),
     "xacro": ("plant", "[{name: robot, value: $(dirname)/arm.urdf.xacro}]"),

@@ -37,7 +37,13 @@ from dyn_service.control.plant.safety import (
     StopPolicy,
 )
 from dyn_service.control.plant.simulated import MAX_DELAY_STEPS, Actuators, RobotSensors, SimulatedRobot, Velocities
-from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.errors import (
+    DynError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnimplementedError,
+)
 from dyn_service.graph.nodes.plant.srvs import Values
 from dyn_service.graph.nodes.registry import run_file
 from dyn_service.graph.report.verdicts import PlantBounds
@@ -50,7 +56,7 @@ from dyn_service.model.description import RootType
 from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
-from dyn_service.simulation.engines import Engine, ForwardDynamics, OwnEngine, StickSlipEngine, unstable
+from dyn_service.simulation.engines import EffortsOf, Engine, ForwardDynamics, OwnEngine, StickSlipEngine, unstable
 from dyn_service.simulation.task import Task, checked
 from dyn_service.support.parameter_descriptions import on_topic
 from dyn_service.support.parameters import InputFile, NotNegative, Positive, Rate, RobotFile, in_range
@@ -255,6 +261,7 @@ def make_simulated(robot: Robot, p: PlantParameters, settings: SafetySettings) -
 def differences(p: PlantParameters) -> dict[str, Any]:
     """Returns the parameters by which the plant differs from its model, for a report."""
     engine = {"engine": p.engine, "mjcf": p.mjcf} if p.engine != "own" else {}
+    engine |= {"fmu": p.fmu} if p.fmu else {}
     said = {"engine": engine, "overlay": p.overlay, "actuators": msgspec.to_builtins(p.actuators), "sensors": p.sensors}
     bare = {"engine": {}, "overlay": {}, "actuators": msgspec.to_builtins(ActuatorParameters()), "sensors": ""}
     found = {key: value for key, value in said.items() if value != bare[key]}
@@ -278,15 +285,17 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
     Raises:
         InvalidArgumentError: A parameter is out of range, or excludes another.
         NotFoundError: A contact names a link that the robot does not have; the MJCF file does not exist.
-        FailedPreconditionError: MuJoCo is selected and not installed.
-        UnimplementedError: MuJoCo does not support a joint or the integrator.
+        FailedPreconditionError: The library of the engine is not installed.
+        UnimplementedError: The engine does not support a joint or the integrator.
     """
     from dyn_service.engine.overlaid_robot import OverlaidRobot
 
+    if p.mjcf and p.engine != "mujoco":
+        raise InvalidArgumentError("mjcf: a file for MuJoCo, expected engine 'mujoco'", path="mjcf")
+    if bool(p.fmu) != (p.engine == "fmu"):
+        raise InvalidArgumentError("fmu: the file of engine 'fmu', expected both or neither", path="fmu")
     if p.engine == "mujoco":
         return _mujoco(robot, p)
-    if p.mjcf:
-        raise InvalidArgumentError("mjcf: a file for MuJoCo, expected engine 'mujoco'", path="mjcf")
 
     bare = robot.base if isinstance(robot, OverlaidRobot) else robot
 
@@ -295,6 +304,8 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
         efforts: Array = bare.inverse_dynamics(q, still, still)
         return efforts - bare.inverse_dynamics(q, still, still, wrenches=list(wrenches))
 
+    if p.engine == "fmu":
+        return _fmu(robot, p, q, efforts_of)
     integrator, still = integrator_of(p), np.zeros(robot.nv)
     engine: Engine
     if integrator == "stick_slip":
@@ -365,6 +376,23 @@ def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
     )
     for note in engine.notes:
         _LOG.info("MuJoCo: %s", note)
+    return engine
+
+
+def _fmu(robot: Robot, p: PlantParameters, q: Array, efforts_of: EffortsOf) -> Engine:
+    """Makes the engine of a unit of FMI."""
+    from dyn_service.simulation.fmu import FmuEngine
+
+    for name in ("overlay", "contacts", "position_limits"):
+        if getattr(p, name):
+            raise InvalidArgumentError(f"{name}: the FMU specifies the simulated robot, expected none", path=name)
+    if undriven_entries(p, robot.configuration).any():
+        raise UnimplementedError("engine 'fmu': the robot has joints without brakes, which a unit cannot hold")
+    engine, still = (
+        FmuEngine(Path(p.fmu), robot.configuration, 1.0 / p.rate_hz, p.substeps, efforts_of),
+        np.zeros(robot.nv),
+    )
+    engine.acceleration(q, still, still)  # the unit begins
     return engine
 
 
@@ -453,8 +481,9 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     per effort, replaces effort_ramp_s. rearm_share: share of its velocity limit below which each joint must be when the
     plant is armed; 0.3 rad/s | m/s without a limit.
 
-    engine: of the simulation: our own, or MuJoCo with a model of the same file. mjcf: an MJCF file with the same joints
-    instead, whose contacts then act.
+    engine: of the simulation: our own, MuJoCo with a model of the same file, or a unit of FMI. mjcf: an MJCF file with
+    the same joints for MuJoCo instead, whose contacts then act. fmu: the unit, with the variables that
+    `dyn export --fmu` writes.
 
     driver: path of a Python file whose `connect` returns a real robot, see `control/plant/plant.py`.
     driver_settings: passed to `connect`. stale_cycles: cycles without a new reading that are tolerated; one more stops
@@ -501,8 +530,9 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     effort_ramp_s: Positive = 0.05
     effort_rate: list[float] = []
     rearm_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
-    engine: Literal["own", "mujoco"] = "own"
+    engine: Literal["own", "mujoco", "fmu"] = "own"
     mjcf: InputFile = ""
+    fmu: InputFile = ""
     driver: InputFile = ""
     driver_settings: dict[str, Any] = {}
     stale_cycles: Annotated[int, msgspec.Meta(ge=0)] = 5

@@ -66,8 +66,8 @@ def main(node: Node[PlantParameters]) -> None:
 
 def check(p: PlantParameters) -> None:
     """Checks that the engine is installed."""
-    if p.engine == "mujoco":
-        require("engine 'mujoco'", "mujoco")
+    if p.engine != "own":
+        require(f"engine '{p.engine}'", {"mujoco": "mujoco", "fmu": "fmpy"}[p.engine])
 
 
 NODE = NodeKind(

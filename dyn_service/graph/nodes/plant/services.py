@@ -117,7 +117,7 @@ class PlantChanges:
 
         Raises:
             NotFoundError: The robot has no such link.
-            InvalidArgumentError: The payload is physically impossible, or the plant's robot is of an MJCF file.
+            InvalidArgumentError: The payload is physically impossible, or the plant's robot is of an MJCF file or FMU.
         """
         shapes = [np.shape(part) for part in (payload.mass, payload.com, payload.inertia)]
         if shapes != [(), (3,), (3, 3)]:
@@ -131,8 +131,8 @@ class PlantChanges:
         self._carry({**payloads, payload.link: payload} if payload.mass else payloads)
 
     def _carry(self, payloads: dict[str, Payload]) -> None:
-        if self._p.mjcf:
-            raise InvalidArgumentError("payloads cannot be set for a robot of an MJCF file: specify them in the file")
+        if self._p.mjcf or self._p.fmu:
+            raise InvalidArgumentError("payloads cannot be set for a robot of an MJCF file or FMU: specify them there")
         own = self._overlay.payloads
         carried = [*([own] if isinstance(own, Payload) else own), *payloads.values()]
         overlay = replace(self._overlay, payloads=carried)
