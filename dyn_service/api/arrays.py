@@ -96,7 +96,7 @@ def holds_labelled(value: Any) -> bool:
         return any(map(holds_labelled, value.values()))
     if is_labelled(value):
         return True
-    names = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", ())
+    names: Any = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", ())
     return any(holds_labelled(getattr(value, name, None)) for name in names)
 
 
