@@ -2,5 +2,6 @@
 
 labels        `xarray.DataArray` and dask arrays as inputs of any query
 plan          the states of a study: grids, samples, recordings, by index
+design_loads  loads of bearings and drives by cause: envelopes, duration curves, duty cycles, a page
 study         `Robot.study`: reductions, the store, threads or a Dask cluster
 """

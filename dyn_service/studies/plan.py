@@ -172,15 +172,18 @@ class Quantity:
         defaults = {"uniform": "sample", "normal": "sample", "recording": "time", "constant": None}
         self.dim = None if kind == "constant" else vary.dim or defaults.get(kind, target)
         self.table: Any = None
-        self.bounds: tuple[Array, Array] | None = None
+        self.bounds: tuple[Array, ...] | None = None
+        self.shape: tuple[int, ...] = ()
+        self.size: int | None = None
         if target == "overlay":
-            self.table, self.shape, self.size = vary.constant or vary.values, (), _robots(vary.constant or vary.values)
+            self.table = vary.constant or vary.values
+            self.size = _robots(self.table)
             self.dim = (vary.dim or "robot") if self.size is not None else None
             return
         core = _core(robot, target)
         if kind in ("uniform", "normal"):
             low, high = _limits(robot, target) if vary.uniform == "limits" else (vary.uniform or vary.normal)  # type: ignore[misc]
-            self.bounds = tuple(np.broadcast_to(_doubles(target, x), core) for x in (low, high))  # type: ignore[assignment]
+            self.bounds = tuple(np.broadcast_to(_doubles(target, x), core) for x in (low, high))
             if not all(np.isfinite(x).all() for x in self.bounds):
                 raise InvalidArgumentError(
                     f"{target} needs finite bounds, found {low} and {high}", path=f"vary.{target}"
@@ -190,7 +193,7 @@ class Quantity:
         if kind == "linspace":
             low, high, count = vary.linspace or (0, 0, 0)
             ends = [np.broadcast_to(_doubles(target, x), core) for x in (low, high)]
-            self.table = np.linspace(*ends, count)
+            self.table = np.linspace(ends[0], ends[1], count)
         elif kind == "recording":
             self.table = recording(robot, Path(vary.recording or ""), vary.topic)[target]
         else:

@@ -63,7 +63,7 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     query: a row of the table, or one of `FUNCTIONS`. output: of its result; None: the only one. select: names by
     dimension. options: of the query. reduce: over all dimensions but those kept; None: every state is stored. bins,
-    range: of the histogram of each entry.
+    range: of the histogram, the range for all entries or one for each.
     """
 
     query: str
@@ -72,7 +72,7 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     options: dict[str, Any] = {}
     reduce: list[Reduction] | None = None
     bins: int = 100
-    range: tuple[float, float] | None = None
+    range: list[Any] | None = None
 
 
 class Specification(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -380,12 +380,13 @@ class Study:
                     places[k] = here if best[k] != values[k] else min(here, places[k])
                     values[k] = best[k]
             elif each == "histogram":
-                low, high = wanted.of.range or (0.0, 1.0)
+                ranges = np.broadcast_to(np.array(wanted.of.range, dtype=np.float64), (len(x), 2))
+                low, high = ranges[:, :1], ranges[:, 1:]
                 bins = (
                     np.floor((x - low) * (wanted.of.bins / (high - low))).clip(-1, wanted.of.bins).astype(np.int64) + 1
                 )
-                for k, row in enumerate(bins):
-                    made[f"{wanted.name} {each}"][k] += np.bincount(row, minlength=wanted.of.bins + 2)
+                for row, entry in enumerate(bins):
+                    made[f"{wanted.name} {each}"][row] += np.bincount(entry, minlength=wanted.of.bins + 2)
         for power in wanted.sums:
             y = x if power == 1 else x * x if power == 2 else np.abs(x * x * x)
             made[f"{wanted.name} sum {power}"][leaf] += y.sum(1)
@@ -409,7 +410,7 @@ class Study:
         lead = tuple(n for n in shape if n > 1)
         limits = self.robot.limits
         for each in self.said.check:
-            pairs = {
+            pairs: Any = {
                 "position": [(inputs.get("q"), limits.lower, limits.upper)],
                 "velocity": [(inputs.get("v"), -limits.speeds, limits.speeds)],
                 "effort": [
@@ -617,7 +618,7 @@ class Study:
                     sums = parts[f"{name} sum {_POWERS[each]}"][:]
                     total = np.array([[math.fsum(column) for column in of.T] for of in sums]).reshape(len(sums), -1)
                     mean = total / np.where(counts, counts, np.nan)[:, None]
-                    root = {"mean": lambda x: x, "rms": np.sqrt, "cubic_mean": np.cbrt}[each]
+                    root: Any = {"mean": np.positive, "rms": np.sqrt, "cubic_mean": np.cbrt}[each]
                     put(each, root(mean))
         made = xarray.Dataset(variables)
         made = made.assign_coords({n: (n, x) for n, x in known.items() if n in made.dims})
