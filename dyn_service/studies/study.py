@@ -54,7 +54,10 @@ _EXTREMES = ("min", "max", "absmax")
 NOT_FINITE, BEYOND = 1, {"position": 2, "velocity": 4, "effort": 8}
 """Codes of states: the answer is not finite (singular, or too large); a limit of the robot is exceeded."""
 
-FUNCTIONS: Mapping[str, str] = {"design_loads": "dyn_service.studies.design_loads.Loads"}
+FUNCTIONS: Mapping[str, str] = {
+    "design_loads": "dyn_service.studies.design_loads.Loads",
+    "closed_loop": "dyn_service.studies.closed_loop.ClosedLoop",
+}
 """Names beside those of queries, and the classes that answer them."""
 
 
