@@ -39,8 +39,8 @@ def study(
     said = dict(document)
     name = said.pop("robot")
     options = {key: said.pop(key) for key in ("root", "joints", "mimic") if key in said}
-    beside = file.parent / name
-    robot = Robot.from_file(robot_file(beside if beside.is_file() else Path(name), tell), **options)
+    near = file.parent / name
+    robot = Robot.from_file(robot_file(near if near.is_file() else Path(name), tell), **options)
     made = Study(robot, specification(said))
     say(str(made.explain(workers=workers)))
     if explain:

@@ -56,7 +56,9 @@ class ClosedLoop:
             raise InvalidArgumentError(
                 f"law must be one of {', '.join(LAWS)}, found '{name}'{near}", path="options.law"
             )
-        self.how = {each: said.pop(each) for each in ("dt", "steps", "integrator", "effort_limits") if each in said}
+        self.how: dict[str, Any] = {
+            each: said.pop(each) for each in ("dt", "steps", "integrator", "effort_limits") if each in said
+        }
         self.tolerance = float(said.pop("tolerance", 0.01))
         if said.get("limit") == "limits":
             said["limit"] = robot.limits.efforts

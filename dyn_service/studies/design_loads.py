@@ -211,7 +211,7 @@ class DesignLoads(NamedTuple):
                 base += height
         bars.set_title("parts of the largest load, by cause")
         bars.axhline(0, color="black", linewidth=0.8)
-        bars.legend(fontsize="small")
+        bars.legend(fontsize="x-small", loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.3))
         for axes, names, unit in zip(
             curves, (("radial", "axial"), ("tilting", "drive")), ("N", "N m | N"), strict=True
         ):

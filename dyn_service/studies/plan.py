@@ -157,7 +157,7 @@ class Sampler:
             directions, start, table = self._sobol
             gray = begin ^ begin >> 1
             high = reduce(operator.xor, (directions[:, bit] for bit in range(_BITS) if gray >> bit & 1), start)
-            # The Gray code of a number within the tile changes the lower bits alone, but for the bit at the border.
+            # The Gray code of begin + k is the exclusive or of theirs, as they have no bits in common.
             parts.append(((table[part] ^ high).astype(np.float64) + 0.5) * 2.0**-_BITS)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 

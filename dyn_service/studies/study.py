@@ -58,7 +58,7 @@ FUNCTIONS: Mapping[str, str] = {
     "design_loads": "dyn_service.studies.design_loads.Loads",
     "closed_loop": "dyn_service.studies.closed_loop.ClosedLoop",
 }
-"""Names beside those of queries, and the classes that answer them."""
+"""Names in addition to those of queries, and the classes that answer them."""
 
 
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -15,8 +15,14 @@ for _module in ("xarray", "dask.array", "zarr"):
     pytest.importorskip(_module, reason="the extra `studies` is not installed: pip install '.[studies]'")
 
 OPTIONS = {
-    "law": "computed_torque", "q_ref": [0.5, -0.5], "kp": 100.0, "kd": 20.0, "dt": 1e-3, "steps": 1500, "tolerance": 0.02,
-}  # fmt: skip
+    "law": "computed_torque",
+    "q_ref": [0.5, -0.5],
+    "kp": 100.0,
+    "kd": 20.0,
+    "dt": 1e-3,
+    "steps": 1500,
+    "tolerance": 0.02,
+}
 
 
 def test_masses_that_a_controller_tolerates() -> None:
