@@ -30,6 +30,7 @@ HERE = {
     "overlaid",
     "overlay_of",
     "share",
+    "study",
     "massless_joint",
     "prepare",
     "receipt",
