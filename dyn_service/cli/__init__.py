@@ -4,6 +4,7 @@ main              arguments, `dyn serve`, `dyn call`, `dyn metrics`; errors as o
 robots            `dyn robots`, `check`, `convert`
 bench             `dyn bench`
 export            `dyn export`
+study             `dyn study`
 launch            `dyn launch`, `dyn run`, commands of single nodes
 nodes             `dyn node`, `lifecycle`, `param`, `service`: running systems, as in ROS 2
 topic             `dyn topic`

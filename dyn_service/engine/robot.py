@@ -343,6 +343,35 @@ class Robot(RobotQueries):
         preparation.load_modules(names)
         _ = self.massless_joint  # slow to compute, so computed here
 
+    def study(
+        self,
+        vary: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        *,
+        samples: Mapping[str, Any] | None = None,
+        keep: Sequence[str] = (),
+        check: Sequence[str] = (),
+    ) -> Any:
+        """Returns a study: queries at millions of states, reduced as they are computed; see docs/studies.md.
+
+        Args:
+            vary: The quantities by target, each a map with the fields of `studies.plan.Vary`.
+            outputs: By name, each a map with the fields of `studies.study.Output`.
+            samples: By dimension, each a map with the fields of `studies.plan.Samples`.
+            keep: Dimensions that reductions keep.
+            check: Limits whose violations are counted: position, velocity, effort.
+
+        Returns:
+            A `studies.study.Study`, with the methods `explain`, `run` and `state`.
+
+        Raises:
+            InvalidArgumentError: A field is unknown or has the wrong value; `path` names it.
+            NotFoundError: The robot has no link or joint of that name.
+        """
+        studies = importlib.import_module("dyn_service.studies.study")  # above this module
+        said = {"vary": vary, "outputs": outputs, "samples": samples or {}, "keep": keep, "check": check}
+        return studies.Study(self, studies.specification(said))
+
     def export(
         self,
         queries: Iterable[str],

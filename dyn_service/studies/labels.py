@@ -377,10 +377,7 @@ class _Inputs:
         xarray = load("labelled arrays", "xarray")
         unnamed = [*self._plain, *(f"array {k}" for k, x in enumerate(self.taken) if not hasattr(x.array, "dims"))]
         if unnamed:
-            raise InvalidArgumentError(
-                f"{unnamed[0]} has leading axes without names beside labelled arrays: make it a DataArray",
-                path=unnamed[0],
-            )
+            raise _unnamed(unnamed[0])
         try:
             aligned = xarray.align(*(x.array for x in self.taken), join="exact", copy=False)
             coordinates = xarray.merge([x.coords.to_dataset() for x in aligned], join="exact", compat="override").coords
@@ -404,7 +401,7 @@ class _Inputs:
 
 def _unnamed(path: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"{path} has leading axes without names, beside labelled or lazy arrays: make it a DataArray", path=path
+        f"{path} has leading axes without names, in a call with labelled or lazy arrays: make it a DataArray", path=path
     )
 
 

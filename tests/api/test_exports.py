@@ -29,6 +29,7 @@ HERE = {
     "load_kernel",
     "overlay_of",
     "share",
+    "study",
     "massless_joint",
     "prepare",
     "receipt",

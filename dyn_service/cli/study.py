@@ -1,0 +1,68 @@
+"""`dyn study`: a study from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dyn_service.cli.console import UsageError, robot_file, say, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def study(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A study file, see docs/studies.md.")],
+    store: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the results are kept. (default: FILE with .zarr)")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print states, time and memory, and run nothing.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Threads. (default: one for each core)")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler whose workers compute, tcp://HOST:PORT.")
+    ] = None,
+) -> int:
+    """Compute queries at many states; a second run continues an interrupted one."""
+    from dyn_service import Robot
+    from dyn_service.studies.study import Study, specification
+    from dyn_service.support.documents import read_document
+
+    document = read_document(file).value
+    if not isinstance(document, dict) or not isinstance(document.get("robot"), str):
+        raise UsageError(f"{file} must be a map with `robot`, `vary` and `outputs`")
+    said = dict(document)
+    name = said.pop("robot")
+    options = {key: said.pop(key) for key in ("root", "joints", "mimic") if key in said}
+    near = file.parent / name
+    robot = Robot.from_file(robot_file(near if near.is_file() else Path(name), tell), **options)
+    made = Study(robot, specification(said))
+    say(str(made.explain(workers=workers)))
+    if explain:
+        return 0
+    target = store or file.with_suffix(".zarr")
+    with _bar(file.name) as progress:
+        found = made.run(target, workers=workers, scheduler=scheduler, progress=progress)
+    for key, variable in found.data_vars.items():
+        if variable.size <= 64 and not str(key).endswith("_index"):
+            say(f"{key} [{variable.attrs.get('units', '')}] {variable.dims}")
+            say(variable.to_pandas().to_string() if 0 < variable.ndim < 3 else str(variable.values))
+    say(f"failures: {found.attrs['failures']}; results in {target}")
+    return 0
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Callable[[float], Any]]:
+    """Shows a progress bar if standard error is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(name, total=1.0)
+        yield lambda fraction: progress.update(task, completed=fraction)

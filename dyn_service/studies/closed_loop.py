@@ -1,0 +1,128 @@
+"""Closed loops as a query of a study, `closed_loop`: a rollout with a compiled law for each state.
+
+    outputs = {"error": {"query": "closed_loop", "output": "final_error", "options": {"law": "computed_torque",
+               "q_ref": [..], "kp": 100, "kd": 20, "dt": 1e-3, "steps": 2000, "tolerance": 0.01}}}
+
+A state is a start q, v and, by the overlay, a robot. The law knows the robot as described. A rollout that diverges has
+no finite result, code 1 of a study. The same state alone has the same bits: `replay`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dyn_service.api.arguments import mapped
+from dyn_service.api.arrays import Array
+from dyn_service.api.cost import overlay_lead
+from dyn_service.api.laws import ComputedTorqueLaw, PDLaw, StateFeedbackLaw
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.support.optional import load
+from dyn_service.support.suggestions import did_you_mean
+
+LAWS: Mapping[str, Any] = {"pd": PDLaw, "computed_torque": ComputedTorqueLaw, "state_feedback": StateFeedbackLaw}
+
+OUTPUTS: Mapping[str, tuple[str, str]] = {
+    "success": ("1", "1 if the final error is within the tolerance, else 0"),
+    "final_error": ("rad | m", "largest position error of a joint at the end"),
+    "largest_error": ("rad | m", "largest position error of a joint in the second half"),
+    "final_speed": ("rad/s | m/s", "largest speed of a joint at the end"),
+}
+
+_RECORDS = 64
+"""Records of a rollout, about."""
+
+
+class ClosedLoop:
+    """Answers the query `closed_loop` of a study.
+
+    Args:
+        robot: The robot that the law knows.
+        options: `law`: one of `LAWS`, and the fields of its class; `dt` s, `steps`, `integrator`; `tolerance`.
+    """
+
+    required = ("q", "v")
+
+    def __init__(self, robot: Robot, options: Mapping[str, Any]) -> None:
+        self.robot = robot
+        said = dict(options)
+        name = said.pop("law", "")
+        if name not in LAWS:
+            near = did_you_mean(name, LAWS)
+            raise InvalidArgumentError(
+                f"law must be one of {', '.join(LAWS)}, found '{name}'{near}", path="options.law"
+            )
+        self.how: dict[str, Any] = {
+            each: said.pop(each) for each in ("dt", "steps", "integrator", "effort_limits") if each in said
+        }
+        self.tolerance = float(said.pop("tolerance", 0.01))
+        if said.get("limit") == "limits":
+            said["limit"] = robot.limits.efforts
+        try:
+            self.how |= {"dt": float(self.how["dt"]), "steps": int(self.how["steps"])}
+            self.law = LAWS[name](
+                model=robot,
+                **{key: np.asarray(x, dtype=float) if key != "compensation" else x for key, x in said.items()},
+            )
+        except (KeyError, TypeError, ValueError) as fault:
+            raise InvalidArgumentError(
+                f"closed_loop needs dt, steps and the numbers of the law: {fault}", path="options"
+            ) from None
+        self.how["every"] = max(1, self.how["steps"] // _RECORDS)
+
+    def template(self, state: Mapping[str, Any]) -> Any:
+        """Returns the labelled answer at one state."""
+        found = self(state)
+        variables = {name: ((), found[name], {"units": u, "long_name": text}) for name, (u, text) in OUTPUTS.items()}
+        return load("a study", "xarray").Dataset(variables)
+
+    def replay(self, state: Mapping[str, Any]) -> Any:
+        """Returns the motion of one state of the study, from `Study.state`."""
+        return self.robot.simulate(state["q"], state["v"], self.law, overlay=state.get("overlay"), **self.how)
+
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """Returns the outputs at a block of states."""
+        q, v, overlay = np.asarray(inputs["q"]), np.asarray(inputs["v"]), inputs.get("overlay")
+        lead = np.broadcast_shapes(q.shape[:-1], v.shape[:-1], overlay_lead(overlay))
+        count = math.prod(lead)
+        q, v = (np.broadcast_to(x, (*lead, x.shape[-1])).reshape(count, x.shape[-1]) for x in (q, v))
+
+        def flat(x: Any, axes: int, _: str) -> Any:
+            x = np.asarray(x)
+            core = x.shape[x.ndim - axes :]
+            return x if x.ndim == axes else np.broadcast_to(x, (*lead, *core)).reshape(count, *core)
+
+        robots = None if overlay is None else mapped(overlay, flat)
+        made = np.concatenate([np.zeros((0, len(OUTPUTS))), *self._rollouts(q, v, robots)])
+        return {name: made[:, k].reshape(lead) for k, name in enumerate(OUTPUTS)}
+
+    def _rollouts(self, q: Array, v: Array, overlay: Any) -> list[Array]:
+        """Returns the outputs (states, outputs) in parts; those of a batch that fails half by half."""
+        try:
+            motion = self.robot.simulate(q, v, self.law, overlay=overlay, **self.how)
+        except FailedPreconditionError:
+            if len(q) == 1:
+                return [np.full((1, len(OUTPUTS)), np.nan)]
+            middle = len(q) // 2
+            return [
+                part
+                for half in (slice(0, middle), slice(middle, None))
+                for part in self._rollouts(q[half], v[half], None if overlay is None else mapped(overlay, _rows(half)))
+            ]
+        goal = np.asarray(self.law.q_ref)
+        error = np.abs(self.robot.configuration.error(motion.q, goal[..., -1, :] if goal.ndim > 1 else goal)).max(
+            axis=-1
+        )
+        late = error[..., error.shape[-1] // 2 :].max(axis=-1)
+        speed = np.abs(motion.v[..., -1, :]).max(axis=-1)
+        good = (error[..., -1] <= self.tolerance).astype(np.float64)
+        return [np.stack([good, error[..., -1], late, speed], axis=-1)]
+
+
+def _rows(part: slice) -> Any:
+    """Returns the function that selects robots of an overlay."""
+    return lambda x, axes, _: np.asarray(x)[part] if np.ndim(x) > axes else x

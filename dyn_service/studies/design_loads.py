@@ -1,0 +1,326 @@
+"""Loads that size bearings, guides and drives: each joint's wrench by cause, in the axes of a designer.
+
+With u the joint's axis, F and M the force and moment of the parent on the child at the joint's origin:
+
+    radial = |F - (F.u) u|,   axial = F.u,   tilting = |M - (M.u) u|,   drive = tau
+
+A bearing does not carry the drive's torque M.u; a guide (prismatic) carries all of M and not the drive's force F.u, so
+its axial load is 0. A fixed joint has no drive: `drive` is its torsion M.u. Causes add up, as vectors, to the whole:
+
+    gravity   at rest            inertia    the accelerations and the rotors' armature
+    velocity  centrifugal, Coriolis          external   the wrenches in the options
+    friction  damping, friction and springs: of the drive alone
+
+Source: Newton-Euler (13), (20). Bearing life uses means: the cubic mean over states, and over a duty cycle weighted by
+the turned angle, (sum |v| dt P^p / sum |v| dt)^(1/p), p = 3 for balls, 10/3 for rollers.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dyn_service.api.arrays import Array
+from dyn_service.api.queries import Wrench
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.support.optional import load
+from dyn_service.support.suggestions import did_you_mean
+
+MEASURES = ("radial", "axial", "tilting", "drive")
+CAUSES = ("inertia", "velocity", "gravity", "external", "friction")
+
+_MARGIN = 1.25
+"""Range of a duration curve over the largest load of the first states; larger loads are in its last bin."""
+
+
+class _Parts(NamedTuple):
+    """Force (.., joints, 3), moment (.., joints, 3) and drive (.., joints)."""
+
+    force: Array
+    moment: Array
+    drive: Array
+
+
+class Loads:
+    """Answers the query `design_loads` of a study.
+
+    Args:
+        robot: The robot.
+        options: `joints`: names; default: all that move about or along one axis. `wrenches`: external ones, each a map
+            of `link`, `force`, `torque`, `point` and `frame`.
+    """
+
+    required = ("q", "v", "a")
+
+    def __init__(self, robot: Robot, options: Mapping[str, Any]) -> None:
+        self.robot = robot
+        known = {joint.name: joint for joint in robot.description.joints}
+        default = [name for name, joint in known.items() if joint.axis is not None and joint.type != "planar"]
+        self.joints: list[str] = list(options.get("joints") or default)
+        for name in self.joints:
+            if name not in known:
+                raise NotFoundError(
+                    f"robot '{robot.name}' has no joint '{name}'{did_you_mean(name, known)}", path="joints"
+                )
+            if known[name].type in ("planar", "floating", "spherical"):
+                raise InvalidArgumentError(f"joint '{name}' is {known[name].type}: it has no axis", path="joints")
+        if unknown := set(options) - {"joints", "wrenches"}:
+            raise InvalidArgumentError(f"design_loads has no option '{min(unknown)}'", path="options")
+        self.wrenches = [Wrench(**each) for each in options.get("wrenches", ())] or None
+        self.axes = np.array([known[name].axis or (0.0, 0.0, 1.0) for name in self.joints])
+        self.slides = np.array([known[name].type == "prismatic" for name in self.joints])
+        entries = robot.configuration.velocity_names
+        self.entry = np.array([entries.index(name) if name in entries else -1 for name in self.joints])
+
+    def template(self, state: Mapping[str, Any]) -> Any:
+        """Returns the labelled answer at one state."""
+        xarray = load("design loads", "xarray")
+        coordinates = {"urdf_joint": self.joints, "measure": list(MEASURES)}
+        attributes = {"units": "N, N, N m, N m | N", "equation": "Newton-Euler (13), (20)"}
+        found = {name: (("urdf_joint", "measure"), x, attributes) for name, x in self(state).items()}
+        return xarray.Dataset(found, coords=coordinates)
+
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """Returns `load`, the whole, and the measures of each cause, (.., joints, 4)."""
+        whole, causes = self._split(inputs)
+        return {"load": self._measures(whole), **{name: self._measures(part) for name, part in causes.items()}}
+
+    def shares(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """Returns each cause's part of the load at one state, along the direction of the whole: they add up to it."""
+        whole, causes = self._split(inputs)
+        radial, _, tilting = self._vectors(whole)
+        directions = [x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-300) for x in (radial, tilting)]
+        found = {}
+        for name, part in causes.items():
+            r, a, t = self._vectors(part)
+            found[name] = np.stack([(r * directions[0]).sum(-1), a, (t * directions[1]).sum(-1), part.drive], axis=-1)
+        return found
+
+    def _split(self, inputs: Mapping[str, Any]) -> tuple[_Parts, dict[str, _Parts]]:
+        q, v, a = (inputs[name] for name in self.required)
+        more = {"overlay": inputs["overlay"]} if inputs.get("overlay") is not None else {}
+        still_v, still_a, weightless = np.zeros(self.robot.nv), np.zeros(self.robot.nv), np.zeros(3)
+        acting = {} if self.wrenches is None else {"wrenches": self.wrenches}
+        passive = self.robot.passive_forces(q, v, **more)
+        at_rest = self.robot.passive_forces(q, still_v, **more)
+        friction = passive.damping + passive.friction + passive.springs
+        springs = at_rest.damping + at_rest.friction + at_rest.springs
+
+        def parts(v: Any, a: Any, off: Any, **options: Any) -> _Parts:
+            wrench = self.robot.force_torque(q, v, a, joints=self.joints, **options, **more)
+            tau = self.robot.inverse_dynamics(q, v, a, **options, **more) - off
+            along = np.where(self.slides, (wrench.force * self.axes).sum(-1), (wrench.torque * self.axes).sum(-1))
+            drive = np.where(self.entry >= 0, tau[..., self.entry], along) if tau.shape[-1] else along
+            return _Parts(wrench.force, wrench.torque, drive)
+
+        whole = parts(v, a, 0.0, **acting)
+        gravity = parts(still_v, still_a, springs)
+        velocity = parts(v, still_a, friction, gravity=weightless)
+        nothing = _Parts(*(np.zeros_like(x) for x in gravity))
+        external = parts(still_v, still_a, springs, gravity=weightless, **acting) if acting else nothing
+        rubbing = np.where(self.entry >= 0, friction[..., self.entry], 0.0)
+        caused = [gravity, velocity, external]
+        force, moment = (getattr(whole, name) - sum(getattr(x, name) for x in caused) for name in ("force", "moment"))
+        inertia = _Parts(force, moment, whole.drive - sum(x.drive for x in caused) - rubbing)
+        found = {
+            "inertia": inertia,
+            "velocity": velocity,
+            "gravity": gravity,
+            "external": external,
+            "friction": _Parts(nothing.force, nothing.moment, rubbing),
+        }
+        return whole, found
+
+    def _vectors(self, of: _Parts) -> tuple[Array, Array, Array]:
+        """Returns radial force, axial force and tilting moment."""
+        along = (of.force * self.axes).sum(-1)
+        about = np.where(self.slides, 0.0, (of.moment * self.axes).sum(-1))
+        radial = of.force - along[..., None] * self.axes
+        return radial, np.where(self.slides, 0.0, along), of.moment - about[..., None] * self.axes
+
+    def _measures(self, of: _Parts) -> Array:
+        radial, axial, tilting = self._vectors(of)
+        parts = (np.linalg.norm(radial, axis=-1), axial, np.linalg.norm(tilting, axis=-1), of.drive)
+        return np.stack(np.broadcast_arrays(*parts), axis=-1)
+
+
+class DesignLoads(NamedTuple):
+    """Loads of joints over a study.
+
+    rows: for each joint and measure a map with the columns of the CSV. curves: by (joint, measure) the loads and the
+    share of states whose load is at least as large. result: the study's Dataset. study: for `study.state(index)`.
+    """
+
+    rows: list[dict[str, Any]]
+    curves: dict[tuple[str, str], tuple[Array, Array]]
+    result: Any
+    study: Any
+
+    def csv(self) -> str:
+        """Returns the table for a supplier."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: f"{x:.6g}" if isinstance(x, float) else x for k, x in row.items()} for row in self.rows)
+        return text.getvalue()
+
+    def write(self, folder: str | Path) -> Path:
+        """Writes `loads.csv`, a picture of each joint and the page `index.html`; returns the page."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "loads.csv").write_text(self.csv(), "utf-8")
+        joints = list(dict.fromkeys(row["joint"] for row in self.rows))
+        for number, joint in enumerate(joints):
+            self._draw(place / f"joint_{number}.svg", joint)
+        heads = list(self.rows[0])
+        lines = [
+            "".join(f"<td>{html.escape(f'{x:.4g}' if isinstance(x, float) else str(x))}</td>" for x in row.values())
+            for row in self.rows
+        ]
+        robot, states = html.escape(str(self.result.attrs["robot"])), self.result.attrs["states"]
+        page = place / "index.html"
+        page.write_text(
+            "<!doctype html><meta charset=utf-8><title>Design loads</title><style>body{font:15px sans-serif;margin:2em}"
+            "table{border-collapse:collapse}td,th{border:1px solid #ccc;padding:.2em .5em;text-align:right}</style>"
+            f"<h1>Design loads of {robot}</h1><p>{states:,} states; fingerprint {self.study.fingerprint}; failures "
+            f"{html.escape(self.result.attrs['failures'])}. SI units: N and N m. <a href=loads.csv>CSV</a></p>"
+            f"<table><tr>{''.join(f'<th>{html.escape(head)}</th>' for head in heads)}</tr>"
+            f"{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+            + "".join(f"<h2>{html.escape(joint)}</h2><img src=joint_{k}.svg>" for k, joint in enumerate(joints)),
+            "utf-8",
+        )
+        return page
+
+    def _draw(self, file: Path, joint: str) -> None:
+        figure = load("the page of design loads", "matplotlib.figure").Figure(figsize=(11, 3.6), layout="constrained")
+        bars, *curves = figure.subplots(1, 3)
+        rows = [row for row in self.rows if row["joint"] == joint]
+        for sign in (1, -1):  # parts that raise and parts that lower the load
+            base = np.zeros(len(rows))
+            for k, cause in enumerate(CAUSES):
+                height = np.array([row[cause] for row in rows]) / [max(abs(row["largest"]), 1e-300) for row in rows]
+                height = np.where(height * sign > 0, height, 0.0)
+                bars.bar(MEASURES, height, bottom=base, color=f"C{k}", label=cause if sign > 0 else None)
+                base += height
+        bars.set_title("parts of the largest load, by cause")
+        bars.axhline(0, color="black", linewidth=0.8)
+        bars.legend(fontsize="x-small", loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.3))
+        for axes, names, unit in zip(
+            curves, (("radial", "axial"), ("tilting", "drive")), ("N", "N m | N"), strict=True
+        ):
+            for name in names:
+                at, share = self.curves[joint, name]
+                axes.plot(100 * share, at, label=name)
+            axes.set(xlabel="% of states with at least this load", ylabel=unit)
+            axes.legend(fontsize="small")
+        figure.savefig(file)
+
+
+def design_loads(
+    robot: Robot,
+    vary: Mapping[str, Any],
+    *,
+    samples: Mapping[str, Any] | None = None,
+    joints: Sequence[str] | None = None,
+    wrenches: Sequence[Mapping[str, Any]] = (),
+    store: str | Path | None = None,
+    bins: int = 200,
+    **how: Any,
+) -> DesignLoads:
+    """Returns the loads of joints over the states of a study.
+
+    Args:
+        robot: The robot.
+        vary: See `Robot.study`; with q, v and a.
+        samples: See `Robot.study`.
+        joints: Names; None: all that move about or along one axis.
+        wrenches: External wrenches, see `Loads`.
+        store: Of the study.
+        bins: Of the duration curves.
+        how: Further arguments of `Study.run`.
+
+    Raises:
+        DynError: As `Robot.study` and `Study.run`.
+    """
+    options: dict[str, Any] = {"joints": list(joints)} if joints else {}
+    options |= {"wrenches": list(wrenches)} if wrenches else {}
+    of = {"query": "design_loads", "options": options, "output": "load"}
+    reduce = ["min", "max", "absmax", "rms", "cubic_mean"]
+    pilot = robot.study(vary, {"load": {**of, "reduce": ["absmax"]}}, samples=samples)
+    first = pilot.task(0, 0, 1)["load absmax"]
+    most = np.where(np.isfinite(first) & (first > 0), _MARGIN * first, 1.0)
+    causes = {name: {**of, "output": name, "reduce": ["absmax"]} for name in CAUSES}
+    everything = {
+        "load": {**of, "reduce": [*reduce, "histogram"], "bins": bins, "range": [[-x, x] for x in most.tolist()]}
+    }
+    study = robot.study(vary, everything | causes, samples=samples)
+    result = study.run(store, **how)
+    loads = Loads(robot, options)
+    rows, curves = [], {}
+    for j, joint in enumerate(loads.joints):
+        for m, measure in enumerate(MEASURES):
+            index = int(result.load_absmax_index.values[j, m])
+            shares = loads.shares(study.state(index))
+            state = study.state(index)
+            row: dict[str, Any] = {"joint": joint, "measure": measure, "unit": _unit(loads, j, measure)}
+            row |= {"largest": float(loads(state)["load"][j, m]), "state": index}
+            row |= {each: float(result[f"load_{each}"].values[j, m]) for each in ("min", "max", "rms", "cubic_mean")}
+            row |= {cause: float(shares[cause][j, m]) for cause in CAUSES}
+            row |= {f"{cause} alone": float(result[f"{cause}_absmax"].values[j, m]) for cause in CAUSES}
+            row |= {name: " ".join(f"{x:.9g}" for x in state[name]) for name in Loads.required}
+            rows.append(row)
+            counts = result.load_histogram.values[j, m]
+            edge = np.linspace(-most[4 * j + m], most[4 * j + m], bins + 1)
+            magnitude = np.abs((edge[1:] + edge[:-1]) / 2)
+            order = np.argsort(magnitude)[::-1]
+            share = (counts[0] + counts[-1] + np.cumsum(counts[1:-1][order])) / max(counts.sum(), 1)
+            curves[joint, measure] = magnitude[order], share
+    return DesignLoads(rows, curves, result, study)
+
+
+def _unit(loads: Loads, joint: int, measure: str) -> str:
+    return "N" if measure in ("radial", "axial") or (measure == "drive" and loads.slides[joint]) else "N m"
+
+
+def duty_cycle(
+    robot: Robot,
+    motion: Mapping[str, Array],
+    *,
+    joints: Sequence[str] | None = None,
+    wrenches: Sequence[Mapping[str, Any]] = (),
+    exponent: float = 3.0,
+) -> list[dict[str, Any]]:
+    """Returns the equivalent loads of a recorded duty cycle, one map for each joint.
+
+    Args:
+        robot: The robot.
+        motion: t, q, v and a, such as from `plan.recording`.
+        joints: Names; None: all that move about or along one axis.
+        wrenches: External wrenches, see `Loads`.
+        exponent: p: 3 for ball bearings and strain wave gears, 10/3 for roller bearings.
+
+    Returns:
+        `joint`, `turned` (rad | m, the sum of |v| dt), and for each measure its equivalent load; NaN if it never moves.
+    """
+    options: dict[str, Any] = {"joints": list(joints)} if joints else {}
+    loads = Loads(robot, {**options, "wrenches": list(wrenches)})
+    found = loads({name: motion[name] for name in Loads.required})["load"]
+    dt = np.gradient(motion["t"])
+    rows = []
+    for j, joint in enumerate(loads.joints):
+        moving = loads.entry[j] >= 0
+        weight = np.abs(motion["v"][:, loads.entry[j]]) * dt if moving else np.zeros(len(dt))
+        turned = float(weight.sum())
+        row: dict[str, Any] = {"joint": joint, "turned": turned}
+        for m, measure in enumerate(MEASURES):
+            power = (weight * np.abs(found[:, j, m]) ** exponent).sum()
+            row[measure] = float((power / turned) ** (1 / exponent)) if turned else float("nan")
+        rows.append(row)
+    return rows

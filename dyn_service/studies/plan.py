@@ -1,0 +1,501 @@
+"""What a study varies: quantities along named dimensions, and the state of any index.
+
+    {"q": {"uniform": "limits"}, "v": {"constant": 0}, "payload.hand.mass": {"linspace": [0.5, 3, 6], "dim": "mass"}}
+
+Quantities on one dimension are zipped, dimensions are multiplied. A state's numbers depend on its index alone, not on
+the states computed with it: points of Sobol's sequence are found by their number, pseudo-random ones by blocks with
+their own keys. Targets:
+
+    q, v, a, tau, ..            an input of a query; with `.joint4` one of its entries, while the others are as given
+    payload.LINK.mass           a payload fixed to a link: `mass`, `com`, `inertia`
+    link.LINK.mass              the link's own mass, `com`, `inertia`; with `relative` a factor of the robot's number
+    joint.JOINT.friction        a number of `JointNumbers`
+    gravity                     m/s^2, world axes
+    overlay                     whole robots of the same links and joints: `Robot.overlay_of`, only from Python
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from functools import cached_property, reduce
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from dyn_service.api.arguments import mapped
+from dyn_service.api.arrays import Array, read_npz
+from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.graph.bags.reader import BagReader
+from dyn_service.support.optional import load
+from dyn_service.support.suggestions import did_you_mean
+
+TILE = 4096
+"""States of one call of a kernel."""
+
+LEAF = 1 << 16
+"""States whose sum is rounded in a fixed order; sums of leaves are added exactly."""
+
+KEPT_BYTES = 1 << 27
+"""Bytes of a dimension's values that are kept instead of computed for each tile."""
+
+MAX_LATIN = 1 << 24
+"""Numbers of a Latin hypercube, which is computed as a whole."""
+
+_BITS = 32
+
+
+class Vary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The values of one quantity: one of the first six fields.
+
+    constant: the same at every state. values: one along the dimension for each entry. linspace: first, last, count.
+    uniform: lower and upper bound, or "limits": the robot's limits of position, velocity or effort. normal: mean and
+    standard deviation. recording: a file of `numpy.savez` with an array named like the target, or a bag with joint
+    states. dim: the dimension; default: the target, `sample` for `uniform` and `normal`, `time` for recordings.
+    relative: values are factors of the robot's own number. topic: of the bag.
+    """
+
+    constant: Any = None
+    values: Any = None
+    linspace: tuple[Any, Any, int] | None = None
+    uniform: tuple[Any, Any] | Literal["limits"] | None = None
+    normal: tuple[Any, Any] | None = None
+    recording: str | None = None
+    dim: str | None = None
+    relative: bool = False
+    topic: str = "/joint_states"
+
+    @property
+    def kind(self) -> str:
+        """The field that is given."""
+        given = [name for name in self.__struct_fields__[:6] if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise InvalidArgumentError(
+                f"a quantity needs one of {', '.join(self.__struct_fields__[:6])}, found {given}"
+            )
+        return given[0]
+
+
+class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The samples along a dimension.
+
+    count: their number. sampler: `sobol` (scrambled), `latin_hypercube` or `random`. seed: of the scrambling.
+    """
+
+    count: int
+    sampler: Literal["sobol", "latin_hypercube", "random"] = "sobol"
+    seed: int = 0
+
+
+def extent(shape: Sequence[int], most: int) -> tuple[int, ...]:
+    """Returns the shape of a block of at most `most` states: as many as possible along the last dimensions."""
+    found: list[int] = []
+    for size in reversed(shape):
+        found.append(max(1, min(size, most)))
+        most //= found[-1]
+    return tuple(reversed(found))
+
+
+def blocks(shape: Sequence[int], block: Sequence[int], first: int = 0, last: int | None = None) -> Any:
+    """Yields the slices of blocks number `first` to `last` of an array, in C order."""
+    grid = [-(-size // step) for size, step in zip(shape, block, strict=True)]
+    for number in range(first, math.prod(grid) if last is None else last):
+        place = np.unravel_index(number, grid) if grid else ()
+        starts = [int(k) * step for k, step in zip(place, block, strict=True)]
+        yield tuple(slice(a, min(a + s, n)) for a, s, n in zip(starts, block, shape, strict=True))
+
+
+class Sampler:
+    """The points of one dimension, (count, width) in (0, 1)."""
+
+    def __init__(self, samples: Samples, width: int) -> None:
+        self.samples, self.width = samples, width
+        if samples.count < 1 or (samples.sampler == "sobol" and samples.count > 1 << _BITS):
+            raise InvalidArgumentError(f"a dimension needs 1 to 2^{_BITS} samples, found {samples.count}")
+        if samples.sampler == "latin_hypercube" and samples.count * width > MAX_LATIN:
+            raise InvalidArgumentError(f"a Latin hypercube has at most {MAX_LATIN} numbers: use sobol for more")
+
+    @cached_property
+    def _sobol(self) -> tuple[Any, Any, Any]:
+        """Returns direction numbers (width, bits), the first point, and the points of the first tile, as integers."""
+        qmc = load("samples", "scipy.stats").qmc
+        rng = np.random.default_rng(self.samples.seed)
+        engine = qmc.Sobol(self.width, scramble=True, bits=_BITS, seed=rng)
+        # SciPy reaches a point by computing all before it; its direction numbers give any point at once.
+        directions, first = engine._sv.astype(np.uint64), engine._quasi.astype(np.uint64)
+        table = np.zeros((TILE, self.width), np.uint64)
+        gray = np.arange(TILE) ^ np.arange(TILE) >> 1
+        for bit in range(TILE.bit_length() - 1):
+            table[(gray >> bit & 1).astype(bool)] ^= directions[:, bit]
+        return directions, first, table
+
+    @cached_property
+    def _latin(self) -> Array:
+        qmc = load("samples", "scipy.stats").qmc
+        made: Array = qmc.LatinHypercube(self.width, seed=np.random.default_rng(self.samples.seed)).random(
+            self.samples.count
+        )
+        return made
+
+    def points(self, first: int, last: int) -> Array:
+        """Returns the points number `first` to `last`."""
+        if self.samples.sampler == "latin_hypercube":
+            return self._latin[first:last]
+        parts = []
+        for tile in range(first // TILE, -(-last // TILE)):
+            begin = tile * TILE
+            part = slice(max(first - begin, 0), min(last - begin, TILE))
+            if self.samples.sampler == "random":
+                rng = np.random.Generator(np.random.Philox(key=[self.samples.seed, tile]))
+                parts.append(rng.random((TILE, self.width))[part])
+                continue
+            directions, start, table = self._sobol
+            gray = begin ^ begin >> 1
+            high = reduce(operator.xor, (directions[:, bit] for bit in range(_BITS) if gray >> bit & 1), start)
+            # The Gray code of begin + k is the exclusive or of theirs, as they have no bits in common.
+            parts.append(((table[part] ^ high).astype(np.float64) + 0.5) * 2.0**-_BITS)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+class Quantity:
+    """One quantity of a study. width: entries at one state; shape: of these. dim: None for constants."""
+
+    def __init__(self, robot: Robot, target: str, vary: Vary) -> None:
+        self.target, self.vary, kind = target, vary, vary.kind
+        self.input, self.entry = _input_of(robot, target)
+        self.nominal = _nominal(robot, target) if vary.relative else None
+        defaults = {"uniform": "sample", "normal": "sample", "recording": "time", "constant": None}
+        self.dim = None if kind == "constant" else vary.dim or defaults.get(kind, target)
+        self.table: Any = None
+        self.bounds: tuple[Array, ...] | None = None
+        self.shape: tuple[int, ...] = ()
+        self.size: int | None = None
+        if target == "overlay":
+            self.table = vary.constant or vary.values
+            self.size = _robots(self.table)
+            self.dim = (vary.dim or "robot") if self.size is not None else None
+            return
+        core = _core(robot, target)
+        if kind in ("uniform", "normal"):
+            low, high = _limits(robot, target) if vary.uniform == "limits" else (vary.uniform or vary.normal)  # type: ignore[misc]
+            self.bounds = tuple(np.broadcast_to(_doubles(target, x), core) for x in (low, high))
+            if not all(np.isfinite(x).all() for x in self.bounds):
+                raise InvalidArgumentError(
+                    f"{target} needs finite bounds, found {low} and {high}", path=f"vary.{target}"
+                )
+            self.shape, self.size = core, None
+            return
+        if kind == "linspace":
+            low, high, count = vary.linspace or (0, 0, 0)
+            ends = [np.broadcast_to(_doubles(target, x), core) for x in (low, high)]
+            self.table = np.linspace(ends[0], ends[1], count)
+        elif kind == "recording":
+            self.table = recording(robot, Path(vary.recording or ""), vary.topic)[target]
+        else:
+            given = _doubles(target, vary.constant if kind == "constant" else vary.values)
+            lead = () if kind == "constant" else given.shape[:1]
+            flat = given.ndim == len(lead) and core
+            self.table = np.broadcast_to(given.reshape(*lead, *(1,) * len(core)) if flat else given, (*lead, *core))
+        if self.table.shape[-len(core) :] != core and core:
+            raise InvalidArgumentError(
+                f"{target} has values of shape {self.table.shape[1:]}, expected {core}", path=f"vary.{target}"
+            )
+        self.shape, self.size = core, None if self.dim is None else len(self.table)
+
+    def at(self, points: Array | None, first: int, last: int) -> Any:
+        """Returns the values number `first` to `last` along its dimension, (n, *shape); of a constant, (*shape)."""
+        if self.bounds is None:
+            found = self.table if self.dim is None else self.table[first:last]
+        else:
+            assert points is not None
+            unit, (low, high) = points.reshape(-1, *self.shape), self.bounds
+            if self.vary.normal is not None:
+                found = load("samples", "scipy.special").ndtri(unit) * high + low
+            else:
+                found = unit * (high - low) + low
+        return found if self.nominal is None else found * self.nominal
+
+
+class Plan:
+    """The states of a study: dimensions, and the inputs of any block of states.
+
+    dims, shape: names and sizes of the dimensions, those of `keep` first, then grids, then samples.
+
+    Args:
+        robot: The robot.
+        vary: The quantities by target.
+        samples: The samples by dimension.
+        keep: Dimensions that reductions keep.
+    """
+
+    def __init__(
+        self, robot: Robot, vary: Mapping[str, Vary], samples: Mapping[str, Samples], keep: Sequence[str]
+    ) -> None:
+        self.robot = robot
+        self.quantities = [Quantity(robot, target, each) for target, each in vary.items()]
+        sizes: dict[str, int] = {}
+        for of in self.quantities:
+            if of.dim is None or (of.bounds is None and of.size is None):
+                continue
+            if of.bounds is not None and of.dim not in samples:
+                raise InvalidArgumentError(
+                    f"{of.target} is sampled along '{of.dim}': say how often, samples: {{{of.dim}: {{count: ..}}}}",
+                    path="samples",
+                )
+            size = samples[of.dim].count if of.dim in samples else of.size or 0
+            if of.size is not None and of.size != sizes.get(of.dim, size):
+                raise InvalidArgumentError(
+                    f"{of.target} has {of.size} values along '{of.dim}', which has {sizes.get(of.dim, size)}",
+                    path=f"vary.{of.target}",
+                )
+            sizes[of.dim] = size
+        for name in (*keep, *samples):
+            if name not in sizes:
+                raise NotFoundError(f"no quantity varies along '{name}'{did_you_mean(name, sizes)}", path="keep")
+        self.keep = tuple(keep)
+        self.dims = tuple(sorted(sizes, key=lambda name: (name not in keep, name in samples, sizes[name])))
+        self.shape = tuple(sizes[name] for name in self.dims)
+        self.columns: dict[str, dict[str, slice]] = {}
+        widths: dict[str, int] = {}
+        for of in self.quantities:
+            if of.bounds is not None and of.dim is not None:
+                begin = widths.get(of.dim, 0)
+                widths[of.dim] = begin + math.prod(of.shape)
+                self.columns.setdefault(of.dim, {})[of.target] = slice(begin, widths[of.dim])
+        self.samplers = {name: Sampler(samples[name], width) for name, width in widths.items()}
+        self.inputs = frozenset(of.input for of in self.quantities if of.input)
+        self._kept: dict[str, Any] = {}
+        self._overlays: dict[Any, Overlay | None] = {}
+
+    @property
+    def states(self) -> int:
+        """The number of states."""
+        return math.prod(self.shape)
+
+    def _values(self, of: Quantity, part: slice) -> Any:
+        """Returns the values of a quantity at a slice of its dimension."""
+        if of.bounds is None:
+            return of.at(None, part.start, part.stop)
+        dim = of.dim or ""
+        columns, sampler = self.columns[dim][of.target], self.samplers[dim]
+        if sampler.samples.count * sampler.width * 8 <= KEPT_BYTES:
+            if of.target not in self._kept:
+                self._kept[of.target] = of.at(sampler.points(0, sampler.samples.count)[:, columns], 0, 0)
+            return self._kept[of.target][part]
+        return of.at(sampler.points(part.start, part.stop)[:, columns], 0, 0)
+
+    def block(self, at: Sequence[slice]) -> dict[str, Any]:
+        """Returns the inputs at a block, by name, whose leading axes broadcast: those of the block longer than 1."""
+        axes = [k for k, part in enumerate(at) if part.stop - part.start > 1]
+        place = {name: k for k, name in enumerate(self.dims)}
+
+        def spread(of: Quantity) -> Any:
+            if of.dim is None:
+                return of.at(None, 0, 0)
+            k = place[of.dim]
+            x = self._values(of, at[k])
+            if k not in axes:
+                return x[0]
+            after = len(axes) - axes.index(k) - 1
+            return x.reshape(len(x), *(1,) * after, *of.shape)
+
+        found: dict[str, Any] = {of.input: spread(of) for of in self.quantities if of.input and of.entry is None}
+        for of in self.quantities:
+            if of.input and of.entry is not None:
+                base, x = found.get(of.input), spread(of)
+                if base is None:
+                    base = self.robot.configuration.neutral if of.input.startswith("q") else np.zeros(self.robot.nv)
+                lead = np.broadcast_shapes(np.shape(base)[:-1], np.shape(x))
+                found[of.input] = np.array(np.broadcast_to(base, (*lead, np.shape(base)[-1])))
+                found[of.input][..., of.entry] = x
+        altered = [of for of in self.quantities if not of.input]
+        if altered:
+            key = tuple((of.dim, at[place[of.dim]].start, at[place[of.dim]].stop) for of in altered if of.dim)
+            if key not in self._overlays:
+                if len(self._overlays) > 64:
+                    self._overlays.clear()
+                self._overlays[key] = _overlay(
+                    [(of, _part(of, at, place) if of.target == "overlay" else spread(of)) for of in altered]
+                )
+            found["overlay"] = self._overlays[key]
+        return found
+
+    def state(self, index: int) -> dict[str, Any]:
+        """Returns the inputs of one state by its index in C order of the dimensions."""
+        if not 0 <= index < self.states:
+            raise InvalidArgumentError(f"the study has states 0 to {self.states - 1}, found {index}", path="index")
+        place = np.unravel_index(index, self.shape) if self.shape else ()
+        return self.block([slice(int(k), int(k) + 1) for k in place])
+
+    def coordinates(self) -> dict[str, Any]:
+        """Returns the values along dimensions of grids with one number each, by dimension."""
+        return {
+            of.dim: np.asarray(of.at(None, 0, of.size or 0))
+            for of in self.quantities
+            if of.dim and of.bounds is None and not of.shape and of.target != "overlay"
+        }
+
+
+def recording(robot: Robot, path: Path, topic: str = "/joint_states") -> dict[str, Array]:
+    """Returns a recorded motion: t (n,) s, q (n, nq), v, a and tau (n, nv), as far as the file has them.
+
+    Accelerations that are not recorded are central differences of the velocities.
+
+    Args:
+        robot: The robot.
+        path: A file of `numpy.savez` with these names, or a bag.
+        topic: The topic of joint states in a bag.
+
+    Raises:
+        NotFoundError: There is no such file or topic, or a joint is missing.
+        InvalidArgumentError: The file is neither.
+    """
+    if path.suffix == ".npz":
+        try:
+            found = {name: np.asarray(x, dtype=np.float64) for name, x in read_npz(path).items()}
+        except OSError as error:
+            raise NotFoundError(f"recording {str(path)!r} cannot be read: {error.strerror}") from None
+    else:
+        with BagReader(path) as bag:
+            bag.check([topic])
+            messages = [(each.log_time_ns, each.message) for each in bag.messages([topic])]
+        names = messages[0][1].name if messages else []
+        for name in robot.joint_names:
+            if name not in names:
+                raise NotFoundError(f"topic '{topic}' of {str(path)!r} has no joint '{name}'")
+        order = [names.index(name) for name in robot.joint_names]
+        found = {"t": np.array([stamp for stamp, _ in messages]) * 1e-9}
+        for name, field in (("q", "position"), ("v", "velocity"), ("tau", "effort")):
+            if messages and getattr(messages[0][1], field):
+                found[name] = np.array([getattr(message, field) for _, message in messages])[:, order]
+        found["t"] -= found["t"][:1]
+    if "a" not in found and "v" in found and "t" in found and len(found["t"]) > 1:
+        found["a"] = np.gradient(found["v"], found["t"], axis=0)
+    return found
+
+
+_FIELDS = {
+    "payload": ("mass", "com", "inertia"),
+    "link": ("mass", "com", "inertia"),
+    "joint": tuple(JointNumbers.__dataclass_fields__),
+}
+
+
+def _input_of(robot: Robot, target: str) -> tuple[str, int | None]:
+    """Returns the input of a target and the index of its entry; "" for numbers of the robot."""
+    first, dot, rest = target.partition(".")
+    if target in ("gravity", "overlay"):
+        return "", None
+    if first in _FIELDS:
+        name, _, field = rest.rpartition(".")
+        known = robot.all_joint_names if first == "joint" else robot.link_names
+        if name not in known or field not in _FIELDS[first]:
+            raise NotFoundError(
+                f"'{target}' must be {first}.NAME.FIELD, with FIELD one of {', '.join(_FIELDS[first])}"
+                f"{did_you_mean(name, known)}",
+                path=f"vary.{target}",
+            )
+        return "", None
+    if not dot:
+        return target, None
+    at = robot.configuration
+    names = at.position_names if first.startswith("q") else at.velocity_names
+    if rest not in names:
+        raise NotFoundError(f"{first} has no entry '{rest}'{did_you_mean(rest, names)}", path=f"vary.{target}")
+    return first, names.index(rest)
+
+
+def _core(robot: Robot, target: str) -> tuple[int, ...]:
+    """Returns the shape of a target at one state."""
+    name, entry = _input_of(robot, target)
+    if name:
+        return () if entry is not None or name == "dt" else (robot.nq if name.startswith("q") else robot.nv,)
+    return {"com": (3,), "gravity": (3,), "inertia": (3, 3)}.get(target.rpartition(".")[2], ())
+
+
+def _limits(robot: Robot, target: str) -> tuple[Any, Any]:
+    name, entry = _input_of(robot, target)
+    limits, some = robot.limits, ... if entry is None else entry
+    if name.startswith("q"):
+        return limits.lower[some], limits.upper[some]
+    most = {"v": limits.speeds, "tau": limits.efforts}.get(name)
+    if most is None:
+        raise InvalidArgumentError(f"{target} has no limits: give a lower and an upper bound", path=f"vary.{target}")
+    return -most[some], most[some]
+
+
+def _nominal(robot: Robot, target: str) -> Any:
+    """Returns the robot's own number."""
+    first, _, rest = target.partition(".")
+    name, _, field = rest.rpartition(".")
+    if first == "link":
+        inertia = robot.tree.inertia[robot.link_names.index(name)]
+        return np.asarray({"mass": inertia.mass, "com": inertia.com}.get(field, getattr(inertia, "inertia", None)))
+    raise InvalidArgumentError(f"{target} cannot be relative: only numbers of links can", path=f"vary.{target}")
+
+
+def _doubles(target: str, value: Any) -> Array:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"{target} must be numbers, found {value!r}", path=f"vary.{target}") from None
+
+
+def _robots(overlay: Any) -> int | None:
+    """Returns the number of robots in an overlay."""
+    if not isinstance(overlay, Overlay):
+        raise InvalidArgumentError(f"overlay must be an Overlay, found {type(overlay).__name__}", path="vary.overlay")
+    sizes: list[int] = []
+
+    def note(x: Any, axes: int, _: str) -> Any:
+        sizes.extend(np.shape(x)[: np.ndim(x) - axes])
+        return x
+
+    mapped(overlay, note)
+    return max(sizes, default=None)
+
+
+def _part(of: Quantity, at: Sequence[slice], place: Mapping[str, int]) -> Overlay:
+    """Returns the robots of an overlay at a block."""
+    if of.dim is None:
+        return of.table  # type: ignore[no-any-return]
+    k = place[of.dim]
+    after = sum(part.stop - part.start > 1 for part in at[k + 1 :])
+
+    def some(x: Any, axes: int, _: str) -> Any:
+        x = np.asarray(x)
+        if x.ndim == axes:
+            return x
+        x = x[at[k]]
+        return x[0] if len(x) == 1 else x.reshape(len(x), *(1,) * after, *x.shape[1:])
+
+    return mapped(of.table, some)
+
+
+def _overlay(given: Sequence[tuple[Quantity, Any]]) -> Overlay | None:
+    """Returns the overlay of these values."""
+    fields: dict[tuple[str, str], dict[str, Any]] = {}
+    gravity, base = None, Overlay()
+    for of, x in given:
+        first, _, rest = of.target.partition(".")
+        if of.target == "overlay":
+            base = x
+        elif of.target == "gravity":
+            gravity = x
+        else:
+            name, _, field = rest.rpartition(".")
+            fields.setdefault((first, name), {})[field] = x
+    payloads = [base.payloads] if isinstance(base.payloads, Payload) else [*base.payloads]
+    payloads += [Payload(name, **{"mass": 1.0, **x}) for (kind, name), x in fields.items() if kind == "payload"]
+    return Overlay(
+        payloads,
+        {**base.links, **{name: Inertial(**x) for (kind, name), x in fields.items() if kind == "link"}},
+        {**base.joints, **{name: JointNumbers(**x) for (kind, name), x in fields.items() if kind == "joint"}},
+        base.locked,
+        base.gravity if gravity is None else gravity,
+    )

@@ -1,0 +1,63 @@
+"""Closed loops with sampled robots: replayed states have the same bits; diverging rollouts are counted."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dyn_service import Robot
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.studies.closed_loop import ClosedLoop
+
+for _module in ("xarray", "dask.array", "zarr"):
+    pytest.importorskip(_module, reason="the extra `studies` is not installed: pip install '.[studies]'")
+
+OPTIONS = {
+    "law": "computed_torque",
+    "q_ref": [0.5, -0.5],
+    "kp": 100.0,
+    "kd": 20.0,
+    "dt": 1e-3,
+    "steps": 1500,
+    "tolerance": 0.02,
+}
+
+
+def test_masses_that_a_controller_tolerates() -> None:
+    robot = Robot.from_urdf("urdf/double_pendulum.urdf")
+    vary = {"q": {"uniform": [-1, 1]}, "v": {"constant": 0.0}}
+    vary |= {f"payload.{robot.link_names[-1]}.mass": {"uniform": [0.001, 1.0]}}
+    outputs = {
+        name: {"query": "closed_loop", "output": name, "options": OPTIONS} for name in ("success", "final_error")
+    } | {"rate": {"query": "closed_loop", "output": "success", "options": OPTIONS, "reduce": ["mean"]}}
+    study = robot.study(vary, outputs, samples={"sample": {"count": 300}})
+    found = study.run(workers=2)
+    success, error = found.success.values, found.final_error.values
+    assert 0.05 < success.mean() < 0.95
+    assert found.rate_mean == success.mean()
+    assert np.array_equal(success, error <= 0.02)
+    worst = int(np.argmax(error))
+    state = study.state(worst)
+    motion = ClosedLoop(robot, OPTIONS).replay(state)
+    assert np.abs(motion.q[-1] - [0.5, -0.5]).max() == error[worst]
+    masses = np.array([float(study.state(k)["overlay"].payloads[0].mass) for k in range(300)])
+    assert masses[success == 1].max() < masses[success == 0].min() + 0.3  # heavy payloads fail
+
+
+def test_a_rollout_that_diverges_does_not_end_the_others() -> None:
+    robot = Robot.from_urdf("urdf/pendulum.urdf")
+    options = {"law": "pd", "q_ref": [0.0], "kp": 0.0, "kd": -3e3, "dt": 0.01, "steps": 200}
+    vary = {
+        "q": {"constant": [0.0]},
+        "v": {"values": [0.0, 1.0, 0.0], "dim": "start"},
+        "gravity": {"constant": [0, 0, 0]},
+    }
+    found = robot.study(vary, {"e": {"query": "closed_loop", "output": "final_error", "options": options}}).run()
+    assert np.isfinite(found.e.values).tolist() == [True, False, True]
+    assert json.loads(found.attrs["failures"]) == {"not finite": 1}
+    with pytest.raises(InvalidArgumentError, match="law must be one of"):
+        ClosedLoop(robot, {"law": "pid"})
+    with pytest.raises(InvalidArgumentError, match="steps"):
+        ClosedLoop(robot, {"law": "pd", "q_ref": 0, "kp": 0, "kd": 0, "dt": 1e-3})

@@ -1,0 +1,122 @@
+"""Design loads against hand calculation, against `constraint_forces`, and against their own extreme states."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dyn_service import Robot
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.studies.design_loads import CAUSES, MEASURES, Loads, design_loads, duty_cycle
+
+for _module in ("xarray", "dask.array", "zarr"):
+    pytest.importorskip(_module, reason="the extra `studies` is not installed: pip install '.[studies]'")
+
+G = 9.81
+
+
+@pytest.fixture(scope="module")
+def arm() -> Robot:
+    """Two links of 1 m in the horizontal plane with point masses of 3 and 2 kg at their ends; the axes are vertical."""
+
+    def link(name: str, mass: float) -> str:
+        point = '<inertia ixx="0" iyy="0" izz="0" ixy="0" ixz="0" iyz="0"/>'
+        body = f'<inertial><origin xyz="1 0 0"/><mass value="{mass}"/>{point}</inertial>'
+        return f'<link name="{name}">{body}</link>'
+
+    def joint(name: str, parent: str, child: str, x: float, damping: float) -> str:
+        return (
+            f'<joint name="{name}" type="revolute"><parent link="{parent}"/><child link="{child}"/>'
+            f'<origin xyz="{x} 0 0"/><axis xyz="0 0 1"/><limit lower="-3" upper="3" effort="99" velocity="9"/>'
+            f'<dynamics damping="{damping}"/></joint>'
+        )
+
+    return Robot.from_text(
+        f'<robot name="arm"><link name="base"/>{link("upper", 3)}{link("lower", 2)}'
+        f"{joint('shoulder', 'base', 'upper', 0, 0.5)}{joint('elbow', 'upper', 'lower', 1, 0.0)}</robot>"
+    )
+
+
+def test_by_hand(arm: Robot) -> None:
+    w, alpha = 2.0, 3.0
+    found = Loads(arm, {})({"q": np.zeros(2), "v": np.array([w, 0.0]), "a": np.array([alpha, 0.0])})
+    # shoulder: 3 kg at 1 m and 2 kg at 2 m; elbow: 2 kg at 2 m from the shoulder, 1 m from itself
+    radial, tangential = (3 + 2 * 2) * w**2, (3 + 2 * 2) * alpha
+    assert np.allclose(
+        found["load"],
+        [
+            [np.hypot(radial, tangential), 5 * G, (3 + 4) * G, (3 + 2 * 4) * alpha + 0.5 * w],
+            [np.hypot(4 * w**2, 4 * alpha), 2 * G, 2 * G, 2 * 2 * alpha],
+        ],
+    )
+    assert np.allclose(found["gravity"], [[0, 5 * G, 7 * G, 0], [0, 2 * G, 2 * G, 0]])
+    assert np.allclose(found["velocity"], [[radial, 0, 0, 0], [4 * w**2, 0, 0, 0]])
+    assert np.allclose(found["inertia"], [[tangential, 0, 0, 11 * alpha], [4 * alpha, 0, 0, 4 * alpha]])
+    assert np.allclose(found["friction"], [[0, 0, 0, 0.5 * w], [0, 0, 0, 0]])
+    assert not found["external"].any()
+    push = [{"link": "lower", "force": [0.0, 5.0, 0.0], "point": [1.0, 0.0, 0.0]}]
+    pushed = Loads(arm, {"wrenches": push})({"q": np.zeros(2), "v": np.zeros(2), "a": np.zeros(2)})
+    assert np.allclose(pushed["external"], [[5, 0, 0, -10], [5, 0, 0, -5]])
+    with pytest.raises(InvalidArgumentError, match="no option 'joint'"):
+        Loads(arm, {"joint": []})
+
+
+def test_against_the_constraint_forces() -> None:
+    robot = Robot.from_urdf("urdf/panda.urdf", mimic=False)
+    rng = np.random.default_rng(0)
+    q, v, a = rng.normal(size=(3, 5000, robot.nv))
+    loads = Loads(robot, {"joints": [*robot.joint_names, "panda_hand_joint"]})
+    whole, causes = loads._split({"q": q, "v": v, "a": a})
+    for name in ("force", "moment", "drive"):
+        assert np.allclose(sum(getattr(part, name) for part in causes.values()), getattr(whole, name))
+    tau = robot.inverse_dynamics(q, v, a)
+    assert np.array_equal(whole.drive[:, :-1], tau)
+    held = robot.constraint_forces(q, v, tau, joints=loads.joints).constraint
+    radial, axial, tilting = loads._vectors(whole)
+    own = np.concatenate([tilting, radial + axial[..., None] * loads.axes], axis=-1)
+    own[:, -1, :3] = whole.moment[:, -1]  # a fixed joint carries its torsion
+    scale = np.abs(held).max()
+    assert np.abs(own - held).max() < 1e-9 * scale  # tau -> a -> wrench loses the digits of forward dynamics
+    shares = loads.shares({"q": q[0], "v": v[0], "a": a[0]})
+    assert np.allclose(sum(shares.values()), loads._measures(whole)[0])
+
+
+def test_the_page_and_its_extremes(arm: Robot, tmp_path: Path) -> None:
+    vary = {"q": {"uniform": "limits"}, "v": {"uniform": [-2, 2]}, "a": {"uniform": [-5, 5]}}
+    vary |= {"payload.lower.mass": {"uniform": [0.1, 1.0]}, "payload.lower.com": {"constant": [1.0, 0.0, 0.0]}}
+    found = design_loads(arm, vary, samples={"sample": {"count": 20_000}}, joints=["shoulder", "elbow"])
+    page = found.write(tmp_path / "page")
+    table = list(csv.DictReader((page.parent / "loads.csv").read_text("utf-8").splitlines()))
+    assert [(row["joint"], row["measure"]) for row in table] == [
+        (j, m) for j in ("shoulder", "elbow") for m in MEASURES
+    ]
+    states = found.study.plan.block([slice(0, 20_000)])
+    every = Loads(arm, {})(states)["load"]
+    for row in found.rows:
+        j, m = ("shoulder", "elbow").index(row["joint"]), MEASURES.index(row["measure"])
+        assert abs(row["largest"]) == np.abs(every[:, j, m]).max()
+        assert np.isclose(sum(row[cause] for cause in CAUSES), row["largest"])
+        assert np.isclose(row["rms"], np.sqrt((every[:, j, m] ** 2).mean()))
+        at, share = found.curves[row["joint"], row["measure"]]
+        assert np.all(np.diff(share) >= 0)
+        assert np.isclose(share[-1], 1.0)
+        middle = np.searchsorted(share, 0.5)
+        assert abs(at[middle] - np.median(np.abs(every[:, j, m]))) < 2 * (at[0] - at[-1]) / 100
+    assert (page.parent / "joint_1.svg").stat().st_size > 10_000
+    assert "20,000 states" in page.read_text("utf-8")
+
+
+def test_a_duty_cycle(arm: Robot) -> None:
+    t = np.linspace(0.0, 10.0, 1001)
+    v = np.stack([np.where(t < 5, 1.0, 3.0), np.zeros(1001)], axis=1)
+    motion = {"t": t, "q": np.zeros((1001, 2)), "v": v, "a": np.zeros((1001, 2))}
+    shoulder, elbow = duty_cycle(arm, motion)
+    # 0.5 N m of damping at 1 rad/s for 5 rad, 1.5 at 3 rad/s for 15 rad
+    assert np.isclose(
+        shoulder["drive"], ((5 * 0.5**3 + 15 * 1.5**3) / 20) ** (1 / 3), rtol=2e-3
+    )  # of the step's sample
+    assert np.isclose(shoulder["axial"], 5 * G)
+    assert np.isnan(elbow["drive"])

@@ -1,0 +1,224 @@
+"""Studies: the same bits however they are divided, interrupted or distributed; results against plain calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import Robot
+from dyn_service.errors import DynError, FailedPreconditionError
+from dyn_service.studies.plan import TILE, Plan, Sampler, Samples, Vary
+from dyn_service.studies.study import Study, specification
+from tests.phrases import naming
+
+for _module in ("xarray", "dask.array", "zarr"):
+    pytest.importorskip(_module, reason="the extra `studies` is not installed: pip install '.[studies]'")
+
+
+VARY: dict[str, Any] = {
+    "q": {"uniform": [-3.0, 3.0]},
+    "v": {"normal": [0.0, 1.0]},
+    "a": {"values": [[0.0, 0.0], [1.0, -1.0], [2.0, 5.0]], "dim": "motion"},
+    "payload.link2.mass": {"linspace": [0.5, 2.0, 2], "dim": "mass"},
+}
+OUTPUTS: dict[str, Any] = {
+    "tau": {
+        "query": "inverse_dynamics",
+        "reduce": ["min", "max", "absmax", "mean", "rms", "cubic_mean", "histogram"],
+        "range": [-50.0, 50.0],
+    },
+    "energy": {"query": "energy", "output": "kinetic", "reduce": ["max"]},
+}
+SAID: dict[str, Any] = {"samples": {"sample": {"count": 70_000, "seed": 3}}, "keep": ["mass"], "check": ["effort"]}
+
+
+@pytest.fixture(scope="module")
+def robot() -> Robot:
+    return Robot.from_urdf("urdf/double_pendulum.urdf")
+
+
+@pytest.fixture(scope="module")
+def study(robot: Robot) -> Study:
+    vary = {key.replace("link2", robot.link_names[-1]): value for key, value in VARY.items()}
+    made: Study = robot.study(vary, OUTPUTS, **SAID)
+    return made
+
+
+def test_reductions_against_all_states(robot: Robot, study: Study) -> None:
+    found = study.run(leaves=1, workers=2)
+    plan = study.plan
+    assert (plan.dims, plan.shape) == (("mass", "motion", "sample"), (2, 3, 70_000))
+    inputs = plan.block([slice(1, 2), slice(0, 3), slice(0, 70_000)])
+    tau = robot.inverse_dynamics(**inputs).reshape(-1, 2)
+    got = {name: found[f"tau_{name}"].values[1] for name in OUTPUTS["tau"]["reduce"]}
+    assert np.array_equal(got["min"], tau.min(0))
+    assert np.array_equal(got["max"], tau.max(0))
+    assert np.array_equal(got["absmax"], np.abs(tau).max(0))
+    assert np.array_equal(found.tau_max_index.values[1], tau.argmax(0) + 210_000)
+    assert np.allclose(got["mean"], tau.mean(0), rtol=1e-13, atol=1e-13)  # rounding of 210,000 numbers
+    assert np.allclose(got["rms"], np.sqrt((tau**2).mean(0)), rtol=1e-13)
+    assert np.allclose(got["cubic_mean"], np.cbrt((np.abs(tau) ** 3).mean(0)), rtol=1e-13)
+    assert got["histogram"].sum() == tau.size
+    inside = np.histogram(tau[:, 0], np.linspace(-50.0, 50.0, 101))[0]
+    assert np.abs(got["histogram"][0, 1:-1] - inside).sum() <= 2  # an edge may round to either side
+    index = int(found.energy_max_index.values[1])
+    state = study.state(index)
+    assert robot.energy(state["q"], state["v"], overlay=state["overlay"]).kinetic == found.energy_max.values[1]
+
+
+def test_the_same_bits_however_divided_and_interrupted(robot: Robot, study: Study, tmp_path: Path) -> None:
+    want = study.run(leaves=1, workers=1)
+    assert want.identical(study.run(leaves=4, workers=2))
+    calls: list[Any] = []
+
+    def interrupt(_: float) -> None:
+        calls.append(0)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study.run(tmp_path / "s", leaves=1, workers=1, progress=interrupt)
+    computed: list[Any] = []
+    again = Study(robot, study.said)
+    task = again.task
+    again.task = lambda *what: (computed.append(what), task(*what))[1]  # type: ignore[method-assign]
+    assert want.identical(again.run(tmp_path / "s", workers=2))
+    assert len(computed) == 12 - 2  # two masses, six leaves each
+    computed.clear()
+    assert want.identical(again.run(tmp_path / "s"))
+    assert computed == []
+    other = robot.with_payload(study.state(0)["overlay"].payloads[0])
+    with pytest.raises(FailedPreconditionError, match=naming("another robot or study")):
+        Study(other, study.said).run(tmp_path / "s")
+
+
+def test_killed_and_completed(tmp_path: Path) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        f"robot: {Path('urdf/double_pendulum.urdf').resolve()}\n"
+        "vary: {q: {uniform: [-3, 3]}, v: {uniform: [-1, 1]}, a: {constant: 0}}\n"
+        "samples: {sample: {count: 200000}}\n"
+        "outputs: {tau: {query: inverse_dynamics}, top: {query: inverse_dynamics, reduce: [max]}}\n"
+    )
+    dies = (
+        "import os, sys; from dyn_service import Robot; from dyn_service.studies.study import Study, specification;"
+        "from dyn_service.support.documents import read_document; said = dict(read_document(__import__('pathlib')"
+        f".Path({str(file)!r})).value); r = Robot.from_file(said.pop('robot'));"
+        f"Study(r, specification(said)).run({str(tmp_path / 'study.zarr')!r}, leaves=1, workers=1,"
+        " progress=lambda _: os.kill(os.getpid(), 9))"
+    )
+    assert subprocess.run([sys.executable, "-c", dies], check=False).returncode == -signal.SIGKILL
+    done = subprocess.run(
+        [sys.executable, "-m", "dyn_service", "study", str(file)], capture_output=True, text=True, check=True
+    )
+    assert "200,000 states" in done.stdout
+    import xarray as xr
+
+    robot = Robot.from_urdf("urdf/double_pendulum.urdf")
+    said = {"vary": {"q": {"uniform": [-3, 3]}, "v": {"uniform": [-1, 1]}, "a": {"constant": 0}}}
+    said |= {"samples": {"sample": {"count": 200_000}}, "outputs": {"tau": {"query": "inverse_dynamics"}}}
+    plan = Study(robot, specification(said)).plan
+    with xr.open_zarr(str(tmp_path / "study.zarr"), consolidated=False) as stored:
+        assert np.array_equal(stored.tau.values, robot.inverse_dynamics(**plan.block([slice(0, 200_000)])))
+
+
+def test_samples_do_not_depend_on_their_neighbours() -> None:
+    from scipy.stats import qmc
+
+    for kind in ("sobol", "latin_hypercube", "random"):
+        sampler = Sampler(Samples(10_000, kind, seed=5), 3)
+        whole = sampler.points(0, 10_000)
+        assert np.array_equal(sampler.points(4000, 9001), whole[4000:9001])
+        assert np.abs(np.histogram(whole[:, 1], 10, (0, 1))[0] - 1000).max() < 120
+    ours = Sampler(Samples(1 << 14, "sobol", seed=5), 4).points(0, 1 << 14)
+    theirs = qmc.Sobol(4, bits=32, seed=np.random.default_rng(5)).random(1 << 14)
+    assert np.array_equal(ours, theirs + 2.0**-33)
+    assert len(ours) > 2 * TILE
+
+
+def test_failures_are_counted(robot: Robot) -> None:
+    q = np.zeros((5, 2))
+    q[3, 0], q[4, 1] = np.inf, 400.0
+    vary = {"q": {"values": q.tolist(), "dim": "pose"}, "v": {"constant": 0.0}}
+    found = robot.study(
+        vary,
+        {"e": {"query": "energy", "output": "potential", "reduce": ["max", "mean"]}, "all": {"query": "bias_forces"}},
+        check=["position"],
+    ).run()
+    want = robot.energy(q, np.zeros(2)).potential
+    good = np.isfinite(want)
+    assert json.loads(found.attrs["failures"])["not finite"] == 1
+    assert json.loads(found.attrs["first_failures"])["not finite"] == 3
+    assert found.e_max.values == want[good].max()
+    assert np.isclose(found.e_mean.values, want[good].mean())
+    assert np.isnan(found["all"].values[3]).any()
+
+
+def test_errors_name_the_field(robot: Robot) -> None:
+    ok: dict[str, Any] = {"tau": {"query": "gravity_forces"}}
+    at = {"q": {"constant": 0.0}}
+    for vary, outputs, words in (
+        ({"q": {}}, ok, ("constant", "uniform")),
+        ({"q": {"uniform": [0, 1]}}, ok, ("count",)),
+        ({"q.nobody": {"constant": 0}}, ok, ("nobody",)),
+        (at, {"tau": {"query": "energy", "output": "kinetic"}}, ("'v'",)),
+        (at, {"tau": {"query": "gravity_forces", "reduce": ["median"]}}, ("reduce",)),
+        (at, {"tau": {"query": "gravity_forces", "select": {"joint": ["x"]}}}, ("'x'", "'joint'")),
+        (at, {"tau": {"query": "gravity_forces", "reduce": ["histogram"]}}, ("range",)),
+        ({**at, "v": {"values": [1, 2], "dim": "n"}, "a": {"values": [1], "dim": "n"}}, ok, ("'n'", "2")),
+    ):
+        with pytest.raises(DynError) as caught:
+            robot.study(vary, outputs).run()
+        assert all(word in f"{caught.value} {caught.value.path}" for word in words), str(caught.value)
+
+
+def test_entries_robots_and_recordings(robot: Robot, tmp_path: Path) -> None:
+    v = np.random.default_rng(0).normal(size=(20, 2))
+    np.savez(tmp_path / "motion.npz", t=np.arange(20) * 0.1, q=0.1 * v, v=v)
+    file = str(tmp_path / "motion.npz")
+    last = robot.link_names[-1]
+    vary = {name: Vary(recording=file) for name in ("q", "v", "a")}
+    vary |= {f"link.{last}.mass": Vary(uniform=(0.9, 1.1), relative=True, dim="sample")}
+    vary |= {f"q.{robot.joint_names[0]}": Vary(values=[0.0, 1.0], dim="turn")}
+    plan = Plan(robot, vary, {"sample": Samples(4)}, [])
+    assert plan.shape == (2, 20, 4)
+    state = plan.state(1 * 80 + 7 * 4 + 2)
+    assert state["q"].tolist() == [1.0, 0.1 * v[7, 1]]
+    assert np.allclose(state["a"], np.gradient(v, 0.1, axis=0)[7])
+    mass = robot.tree.inertia[-1].mass
+    assert 0.9 * mass < float(state["overlay"].links[last].mass) < 1.1 * mass
+    others = robot.overlay_of([robot, robot.overlaid(state["overlay"])])
+    made = Plan(robot, {"q": Vary(constant=0.5), "overlay": Vary(values=others)}, {}, [])
+    assert made.dims == ("robot",)
+    block = made.block([slice(0, 2)])
+    forces = robot.gravity_forces(**block)
+    assert np.array_equal(forces[0], robot.gravity_forces([0.5, 0.5]))
+    assert np.array_equal(forces[1], robot.overlaid(state["overlay"]).gravity_forces([0.5, 0.5]))
+
+
+@pytest.mark.slow
+def test_a_cluster_loses_a_worker(study: Study) -> None:
+    distributed = pytest.importorskip("distributed")
+    want = study.run(leaves=1)
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None, host="127.0.0.1"
+    ) as cluster:
+        with distributed.Client(cluster, set_as_default=False) as client:
+            pids = list(client.run(os.getpid).values())
+        killed: list[int] = []
+
+        def kill(_: float) -> None:
+            if not killed:
+                killed.append(pids[0])
+                os.kill(pids[0], signal.SIGKILL)
+
+        assert want.identical(study.run(leaves=1, scheduler=cluster.scheduler_address, progress=kill))
+    assert killed
