@@ -113,7 +113,7 @@ def test_everything_that_can_call_code_keeps_it(holder: str) -> None:
 def test_a_call_keeps_its_compiled_function() -> None:
     """A process loads this function once for all kernels. If it is loaded again, earlier calls keep working."""
     calls = []
-    for k in range(15):
+    for k in range(7):
         robot = loaded("pendulum")
         calls.append(robot._library.direct_call(robot.signature(INVERSE_DYNAMICS, ""), Arguments()))
         direct._method.cache_clear()
