@@ -245,6 +245,7 @@ def test_a_request_that_two_workers_exit_during_is_refused(pooled: Server, bare:
     assert peer.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_a_signal_stopped_is_replaced_before_the_deadline(pooled: Server, bare: Any) -> None:
     peer: Bare = bare(pooled.endpoints[0])
     batch = request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))})
