@@ -213,7 +213,7 @@ def test_robots_with_a_payload_share_their_kernels() -> None:
 
 
 @on_linux
-@pytest.mark.parametrize("cycles", wide([60, 150, 300], (60).__eq__))
+@pytest.mark.parametrize("cycles", wide([40, 150, 300], (40).__eq__))
 def test_many_robots_leak_nothing(cycles: int) -> None:
     """The short run of `python -m qa.soak.kernels`: without freeing, each robot leaks 0.3 MB and eight maps."""
     done = subprocess.run(
