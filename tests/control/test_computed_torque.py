@@ -191,7 +191,7 @@ def waypoints(robot: Robot) -> ControllerParameters:
 
 @pytest.fixture(scope="module")
 def tracked_many(many_ways: Robot) -> tuple[ReferenceTracker, Plant]:
-    return track(many_ways, 1.2)
+    return track(many_ways, 0.8)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_tracks_joints_with_several_ways_to_move(
 
 
 def test_compensation_predicts_on_the_manifold(many_ways: Robot, tracked_many: tuple[ReferenceTracker, Plant]) -> None:
-    with_it, without = tracked_many[0].tracking.rms, track(many_ways, 1.2, compensate=False)[0].tracking.rms
+    with_it, without = tracked_many[0].tracking.rms, track(many_ways, 0.8, compensate=False)[0].tracking.rms
     assert with_it < 0.05 * without < 0.05 * 3e-3
 
 
