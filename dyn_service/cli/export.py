@@ -29,19 +29,21 @@ def export(
         str, typer.Option(metavar="LINKS", help="Links on which the functions take external wrenches.")
     ] = "",
     payload: Annotated[
-        str, typer.Option(metavar="LINKS", help="Links that carry a body whose mass, centre and inertia are inputs.")
+        str,
+        typer.Option(
+            metavar="LINKS",
+            help="Links with a payload: its mass, centre and inertia are inputs. Of an FMU: one link, parameters.",
+        ),
     ] = "",
-    friction: Annotated[bool, typer.Option(help="Damping and Coulomb friction of the joints are inputs.")] = False,
+    friction: Annotated[
+        bool, typer.Option(help="Joint damping and Coulomb friction are inputs. Of an FMU: parameters.")
+    ] = False,
     fmu: Annotated[
         int | None, typer.Option(metavar="2|3", help="Write an FMU of this version of FMI instead of functions.")
     ] = None,
     integrator: Annotated[str, typer.Option(metavar="NAME", help="Of an FMU: that of its steps.")] = "rk4",
     dt: Annotated[float, typer.Option(metavar="S", help="Of an FMU: the length of a step, s.")] = 0.001,
     effort_limits: Annotated[bool, typer.Option(help="Of an FMU: clip efforts to their limits.")] = False,
-    payload: Annotated[
-        str | None, typer.Option(metavar="LINK", help="Of an FMU: mass and centre of a payload are parameters.")
-    ] = None,
-    friction: Annotated[bool, typer.Option(help="Of an FMU: damping and friction are parameters.")] = False,
     imus: Annotated[str, typer.Option(metavar="LINKS", help="Of an FMU: links with an IMU, separated by commas.")] = "",
     target: Annotated[
         str, typer.Option(help="host, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-m7 or wasm32.")
@@ -71,7 +73,11 @@ def export(
     if fmu is not None:
         path = output or Path(f"{robot.name}.fmu")
         options = {"version": fmu, "integrator": integrator, "dt": dt, "effort_limits": effort_limits}
-        options |= {"payload": payload, "friction": friction, "imus": [link for link in imus.split(",") if link]}
+        options |= {
+            "payload": payload or None,
+            "friction": friction,
+            "imus": [link for link in imus.split(",") if link],
+        }
         say(robot.export_fmu(path, **options, target=target, name=name, force=force))  # type: ignore[arg-type]
         return
     names, pushed, loaded = (

@@ -108,6 +108,7 @@ def test_serve_until_a_signal(serve: Any, pendulum: Robot, tmp_path: Path, numbe
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_second_signal_ends_at_once(serve: Any) -> None:
     """Two signals in a row, as soon as it is ready: the server exits in order or by the second signal."""
     for _ in range(2):

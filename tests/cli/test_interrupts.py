@@ -121,6 +121,7 @@ def test_a_node_refuses_it_first_too() -> None:
 # json
 
 
+@pytest.mark.slow
 def test_every_line_of_a_json_server_is_one_object() -> None:
     command = [sys.executable, "-m", "dyn_service", "serve", "--log-format", "json", PENDULUM]
     process = subprocess.Popen(

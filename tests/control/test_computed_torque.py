@@ -94,12 +94,12 @@ def refusals(plant: Plant) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def tracked(robot: Robot) -> tuple[ReferenceTracker, Plant]:
-    return track(robot, 2.0)
+    return track(robot, 1.2)
 
 
 @pytest.mark.parametrize("delay_steps", [1, 2, 4])
 def test_tracks_whatever_the_delay(robot: Robot, tracked: tuple[ReferenceTracker, Plant], delay_steps: int) -> None:
-    law, plant = tracked if delay_steps == 1 else track(robot, 2.0, delay_steps=delay_steps)
+    law, plant = tracked if delay_steps == 1 else track(robot, 1.2, delay_steps=delay_steps)
     # what is left is the effort that is held through 2 ms, second order in it: 1e-7 rad here; a tenth of the goal
     assert law.tracking.rms < 3e-5
     assert (stops(plant), refusals(plant), law.skipped) == (0, {}, 0)
@@ -107,7 +107,7 @@ def test_tracks_whatever_the_delay(robot: Robot, tracked: tuple[ReferenceTracker
 
 def test_compensation_is_what_makes_it_precise(robot: Robot, tracked: tuple[ReferenceTracker, Plant]) -> None:
     with_it, _ = tracked
-    without, _ = track(robot, 2.0, compensate=False)
+    without, _ = track(robot, 1.2, compensate=False)
     assert with_it.tracking.rms < 0.05 * without.tracking.rms
     assert without.tracking.rms < 1e-3
 
@@ -146,7 +146,7 @@ def test_order_of_joints_in_a_command_does_not_matter(robot: Robot) -> None:
 
 
 def test_after_an_outage_the_reference_begins_anew(robot: Robot) -> None:
-    law, plant = track(robot, 2.0, pause=[(0.6, 1.1)])
+    law, plant = track(robot, 1.6, pause=[(0.6, 1.1)])
     assert plant.safety.counters.stops["missed"] == stops(plant) == 1
     assert law.restarts == 1
     assert plant.safety.mode == "active"
@@ -191,7 +191,7 @@ def waypoints(robot: Robot) -> ControllerParameters:
 
 @pytest.fixture(scope="module")
 def tracked_many(many_ways: Robot) -> tuple[ReferenceTracker, Plant]:
-    return track(many_ways, 1.2)
+    return track(many_ways, 0.8)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_tracks_joints_with_several_ways_to_move(
 
 
 def test_compensation_predicts_on_the_manifold(many_ways: Robot, tracked_many: tuple[ReferenceTracker, Plant]) -> None:
-    with_it, without = tracked_many[0].tracking.rms, track(many_ways, 1.2, compensate=False)[0].tracking.rms
+    with_it, without = tracked_many[0].tracking.rms, track(many_ways, 0.8, compensate=False)[0].tracking.rms
     assert with_it < 0.05 * without < 0.05 * 3e-3
 
 

@@ -113,7 +113,7 @@ def test_everything_that_can_call_code_keeps_it(holder: str) -> None:
 def test_a_call_keeps_its_compiled_function() -> None:
     """A process loads this function once for all kernels. If it is loaded again, earlier calls keep working."""
     calls = []
-    for k in range(15):
+    for k in range(7):
         robot = loaded("pendulum")
         calls.append(robot._library.direct_call(robot.signature(INVERSE_DYNAMICS, ""), Arguments()))
         direct._method.cache_clear()
@@ -213,7 +213,7 @@ def test_robots_with_a_payload_share_their_kernels() -> None:
 
 
 @on_linux
-@pytest.mark.parametrize("cycles", wide([60, 150, 300], (60).__eq__))
+@pytest.mark.parametrize("cycles", wide([40, 150, 300], (40).__eq__))
 def test_many_robots_leak_nothing(cycles: int) -> None:
     """The short run of `python -m qa.soak.kernels`: without freeing, each robot leaks 0.3 MB and eight maps."""
     done = subprocess.run(

@@ -298,7 +298,7 @@ def test_a_kernel_that_needs_too_much_memory_is_refused(
 
 @pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "mass_matrix"])
 def test_the_certificate_finds_an_error(row: str) -> None:
-    robot = Robot.from_text(chain(40))
+    robot = Robot.from_text(chain(20))
     given, _ = kernel_of(robot, row, next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
     kernel = compiled(given)[0]
     found = certify.difference(kernel, given, robot.tree)

@@ -214,7 +214,7 @@ def test_the_shipped_controller_commands_it(mass: float, rms: float) -> None:
         )
         plant = make_plant(panda, parameters, session=1)
         law = commander(NODE.spec, ControllerParameters(), panda, number=1, restarted=False)
-        ClosedLoop(plant, law.answer, every=2).run(1.0)
+        ClosedLoop(plant, law.answer, every=2).run(0.6)
         assert (plant.safety.mode, sum(plant.safety.counters.stops.values())) == ("active", 0)
         errors.append(law.following.tracking.rms)
     assert errors[1] == pytest.approx(errors[0], rel=1e-3, abs=5e-6)  # what is left is the soft finger

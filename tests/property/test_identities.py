@@ -51,7 +51,7 @@ def states(draw: st.DrawFn, batch: int = 4) -> tuple[Robot, np.ndarray, np.ndarr
     return robot, q, v, a, rng.normal(size=3) * draw(st.sampled_from([0.0, 9.81]))
 
 
-many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def close(x: np.ndarray, y: np.ndarray, scale: np.ndarray | float = 0.0, tolerance: float = ROUNDING) -> None:

@@ -162,6 +162,7 @@ def test_every_node_takes_it_and_a_nodes_own_names_are_its_own() -> None:
         typed(parameters, OwnParameters)
 
 
+@pytest.mark.slow
 @may
 def test_a_launch_sets_its_nodes_apart(tmp_path: Path) -> None:
     """All of our nodes and one of a file, as the launch file says; each says so in its log."""

@@ -161,6 +161,7 @@ def test_what_cannot_be_started(launch: Launch) -> None:
     assert "[launch] status 1: missing cannot start '/nowhere/program': No such file or directory" in launch.lines
 
 
+@pytest.mark.slow
 def test_a_node_that_never_gets_ready_is_given_up(launch: Launch) -> None:
     text = """
     launch:

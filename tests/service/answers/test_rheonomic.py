@@ -45,9 +45,9 @@ def given(robot: Robot, count: int = 1) -> dict[str, Any]:
     return {robot.joint_names[k]: swing for k in (1, 3)[:count]}
 
 
-PART = 40
+PART = 16
 """Steps per request where parts are short."""
-LONG = 2 * PART + 37
+LONG = 2 * PART + 13
 """Three parts, the last one short."""
 REALLY_LONG = 2 * RHEONOMIC_STEPS + 37
 """The same as clients really cut."""

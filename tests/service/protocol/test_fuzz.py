@@ -23,7 +23,7 @@ from tests.service.conftest import Bare, array, request
 from tests.wide import wide
 
 CODES = {kind.code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DynError)}
-WIRE = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+WIRE = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 values = st.recursive(
     st.none()
@@ -96,7 +96,7 @@ def test_values(service: Service, value: Any) -> None:
     check(service, msgpack.packb(value))
 
 
-@pytest.mark.parametrize("examples", wide([300, 900], (300).__eq__))
+@pytest.mark.parametrize("examples", wide([150, 900], (150).__eq__))
 def test_requests(service: Service, examples: int) -> None:
     @settings(WIRE, max_examples=examples)
     @given(requests)

@@ -56,6 +56,7 @@ def at_work(server: Server) -> int:
 # killed
 
 
+@pytest.mark.slow
 def test_a_killed_fork_server_loses_no_answer(bare: Any) -> None:
     """With zero, one or two busy workers: all exit with it, and their requests are tried again."""
     with serving(workers=3) as server:
@@ -77,6 +78,7 @@ def test_a_killed_fork_server_loses_no_answer(bare: Any) -> None:
             assert 0 <= server.service.metrics.traffic.workers_lost - lost - count <= 1
 
 
+@pytest.mark.slow
 def test_a_request_that_two_fork_servers_exit_during_is_refused(bare: Any) -> None:
     with serving() as server:
         peer: Bare = bare(server.endpoints[0])
@@ -132,6 +134,7 @@ print("is there still")
 # stopped
 
 
+@pytest.mark.slow
 def test_a_stopped_fork_server_is_replaced(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deadlines are kept meanwhile; other requests are answered by the workers of the next one."""
     with serving(RequestLimits(max_worker_s=6000.0, max_work_s=6000.0)) as server:
@@ -310,6 +313,7 @@ def test_a_hung_fork_server_does_not_block(fork_server: ForkServer) -> None:
 # its end
 
 
+@pytest.mark.slow
 def test_a_fork_server_exits_silently_while_its_children_exit() -> None:
     for close_first in (True, False):
         mine, theirs = socket.socketpair()

@@ -136,6 +136,7 @@ def test_a_load_keeps_its_deadline_and_is_answered_once(
 # clients that leave
 
 
+@pytest.mark.slow
 def test_work_stops_after_a_compilation_if_its_client_left(
     bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +164,7 @@ def test_work_stops_after_a_compilation_if_its_client_left(
 # limits of time and memory
 
 
+@pytest.mark.slow
 def test_a_deadline_is_kept_while_a_compilation_continues(
     bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +194,7 @@ def test_a_deadline_is_kept_while_a_compilation_continues(
         assert server.service.metrics.traffic.workers_lost == 0
 
 
+@pytest.mark.slow
 def test_requests_that_wait_less_than_a_worker_needs_to_begin_get_their_kernel(
     bare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +291,7 @@ def test_a_kernel_that_took_too_long_is_not_compiled_again(
         assert made[0].begun_ns != 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_uses_much_memory_is_replaced(bare: Any) -> None:
     with serving(
         RequestLimits(max_worker_bytes=150 << 20), workers=1
@@ -374,6 +378,7 @@ def limited(tmp_path: Path) -> Iterator[tuple[str, int]]:
             process.wait(WAIT_S)
 
 
+@pytest.mark.slow
 def test_long_requests_that_wait_take_no_open_files_from_others(limited: tuple[str, int], bare: Any) -> None:
     endpoint, process = limited
     good: Bare = bare(endpoint)
