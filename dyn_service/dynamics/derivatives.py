@@ -253,8 +253,8 @@ def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrench
     tau = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, branch, strict=True)))
     return Derivatives(
         tau + passive.armature(tree) * a + passive.efforts(tree, q, v),
-        _plus_diagonal(tree, dq, passive.stiffness(tree)),
-        _plus_diagonal(tree, dv, passive.resistance(tree, v)),
+        plus_diagonal(tree, dq, passive.stiffness(tree)),
+        plus_diagonal(tree, dv, passive.resistance(tree, v)),
         da,
     )
 
@@ -308,7 +308,7 @@ def _recorded(tree: Tree, walk: Walk, count: int) -> list[Any]:
     return matrices
 
 
-def _plus_diagonal(tree: Tree, X: Any, d: Mat) -> Any:
+def plus_diagonal(tree: Tree, X: Any, d: Mat) -> Any:
     """X + diag(d)."""
     if isinstance(tree, RolledTree):
         own = zip(joint_values(tree, d), tree.follows, strict=True)
@@ -347,7 +347,7 @@ def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> ma
 
 def accelerations(
     tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None
-) -> tuple[Mat, mass_matrix.Entries]:
+) -> tuple[Mat, mass_matrix.Entries | Walk]:
     """a, (19a), and the entries of M, by the sweeps of the derivatives."""
     D, G = influences(tree, q), motion_subspaces(tree)
     still = branches(tree, D, motion(tree, D, G, v, ex.zeros(tree.nv, 1), gravity, relative=True), wrenches)
@@ -362,7 +362,7 @@ def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wren
     of_tau = of_inverse_dynamics(tree, q, v, a, gravity, wrenches)
     if isinstance(M, Walk):
         own = PairMatrix(of_tau.q.walk, [ex.zeros(*X.shape) for X in of_tau.q.first])
-        inverse = Solved(M, _plus_diagonal(tree, own, zero_locked(tree, ex.full(tree.nv, 1, 1.0))), symmetric=True)
+        inverse = Solved(M, plus_diagonal(tree, own, zero_locked(tree, ex.full(tree.nv, 1, 1.0))), symmetric=True)
         return Derivatives(a, Solved(M, -of_tau.q), Solved(M, -of_tau.v), inverse)
     found = mass_matrix.solve(tree, M, ex.horzcat(-of_tau.q, -of_tau.v, free_selector(tree)))
     parts: list[Mat] = ex.horzsplit(found, tree.nv) if tree.nv else [found] * 3

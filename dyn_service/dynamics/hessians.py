@@ -41,6 +41,7 @@ S. Singh, R. Russo, P. Wensing, 'On second-order derivatives of rigid-body dynam
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from dyn_service.dynamics import derivatives, mass_matrix, passive
 from dyn_service.dynamics import expressions as ex
@@ -54,7 +55,8 @@ from dyn_service.dynamics.kinematics import (
     zero_locked,
 )
 from dyn_service.dynamics.newton_euler import inertias
-from dyn_service.dynamics.spatial import Mat, angular, cross, linear, row_by_row, skew
+from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
+from dyn_service.dynamics.spatial import Mat, angular, cross, linear, skew
 from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion, walk
 from dyn_service.model.tree import Tree
 
@@ -122,10 +124,10 @@ class Hessian:
     q: Mat
     v: Mat
     x: Mat
-    qq: Mat
-    qv: Mat
-    vv: Mat
-    qx: Mat
+    qq: Any
+    qv: Any
+    vv: Any
+    qx: Any
 
 
 def of_inverse_dynamics(
@@ -172,7 +174,11 @@ def of_inverse_dynamics(
         return ex.vertcat(*blocks(j, state)), carried(j, state)
 
     found = assembled(tree, walk(tree, start, step, outward=False), 4)
-    qq, qv, qa, vv = found if tree.free is None else [x @ free_selector(tree) for x in found]
+    if tree.free is not None:
+        if isinstance(tree, RolledTree):
+            raise NotRolledError("columns of locked joints are zero, too")
+        found = [x @ free_selector(tree) for x in found]
+    qq, qv, qa, vv = found
     bodies = list(zip(branch, ground, weighted, Xi, G, strict=True))
     of_q = [Xi_i.T @ of.F + on.Omega.T @ by.N + on.psi.T @ by.y for of, on, by, Xi_i, _ in bodies]
     of_v = [on.Gamma.T @ by.N + G_i[:3, :].T @ by.y for _, on, by, _, G_i in bodies]
@@ -183,7 +189,7 @@ def of_inverse_dynamics(
         joint_vector(tree, PerBody(of_a)) + passive.armature(tree) * weights,
         qq,
         qv,
-        vv + ex.diag(passive.curvature(tree, v, weights)),
+        derivatives.plus_diagonal(tree, vv, passive.curvature(tree, v, weights)),
         qa,
     )
 
@@ -192,6 +198,8 @@ def of_forward_dynamics(
     tree: Tree, q: Mat, v: Mat, tau: Mat, weights: Mat, gravity: Mat, wrenches: PerBody | None
 ) -> Hessian:
     """That of weights . a, (19a), over q, v and tau."""
+    if isinstance(tree, RolledTree):
+        raise NotRolledError("the Hessian of accelerations is a product of matrices")
     a, M = derivatives.accelerations(tree, q, v, tau, gravity, wrenches)
     mu = mass_matrix.solve(tree, M, zero_locked(tree, weights))
     of_tau = derivatives.of_inverse_dynamics(tree, q, v, a, gravity, wrenches)
@@ -219,4 +227,4 @@ def forward_dynamics_hessian(
 def _named(of: Hessian, x: str) -> dict[str, Mat]:
     gradient = {"gradient_q": of.q, "gradient_v": of.v, f"gradient_{x}": of.x}
     blocks = {"qq": of.qq, "qv": of.qv, "vv": of.vv, f"q{x}": of.qx}
-    return gradient | {f"hessian_{name}": row_by_row(part) for name, part in blocks.items()}
+    return gradient | {f"hessian_{name}": derivatives.by_row(part) for name, part in blocks.items()}

@@ -74,11 +74,13 @@ class Walk:
 
         block_aa, state_a = start(a),    block_ab, state_b = step(b, state of the body before b)
 
-    first: per kind of a, block_aa and state_a. state: per kinds of a and b, the symbols of the state that b gets.
-    others: per kinds of a and b, block_ab and state_b. States are columns.
+    first: per kind of a, block_aa and state_a. like: per kind of a, the first kind with states of the same shape, whose
+    visits are the same. state: per kinds `like` and b, the symbols of the state that b gets. others: per kinds `like`
+    and b, block_ab and state_b. States are columns.
     """
 
     outward: bool
+    like: list[int] = field(default_factory=list)
     first: list[tuple[Mat, Mat]] = field(default_factory=list)
     state: dict[tuple[int, int], Mat] = field(default_factory=dict)
     others: dict[tuple[int, int], tuple[Mat, Mat]] = field(default_factory=dict)
@@ -244,11 +246,13 @@ class Loops:
     ) -> Walk:
         """Returns a walk from each body; see `sweeps.walk`. kinds: as in `outward`."""
         walk = Walk(outward)
+        kind_of: dict[tuple[int, ...], int] = {}
         for a in range(len(kinds)):
             block, state = start(a)
             walk.first.append((block, flat(ex.zeros(0, 1) if state is None else state)))
+            walk.like.append(a if state is None else kind_of.setdefault(state.shape, a))
             for b, ground in enumerate(kinds):
-                if state is None or (outward and ground):
+                if state is None or walk.like[a] != a or (outward and ground):
                     continue
                 symbol = ex.sym(f"state.{a}.{b}", *state.shape)
                 walk.state[a, b] = flat(symbol)

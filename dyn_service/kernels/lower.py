@@ -347,9 +347,12 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
 
     def visit(name: str, walks: Walks) -> None:
         first = [step(f"{name}_from{k}", of, walks) for k, of in enumerate(walks.first)]
-        others = [
-            step(f"{name}_from{k}_at{m}", of, walks) for k, row in enumerate(walks.others) for m, of in enumerate(row)
-        ]
+        made: dict[int, ir.Function | None] = {}
+        for k, row in enumerate(walks.others):
+            for m, of in enumerate(row):
+                if id(of) not in made:
+                    made[id(of)] = step(f"{name}_from{k}_at{m}", of, walks)
+        others = [made[id(of)] for row in walks.others for of in row]
         kinds = integer(len(walks.first))
         with loop_over(b, integer(bodies)) as a:
             kind = tables.entry(b, "kind", a)

@@ -113,7 +113,7 @@ class Walks:
     """A walk from each body to its descendants (outward) or ancestors.
 
     size: scalars of a state. first: per kind of the body where the walk begins. others: per kind of that body, and per
-    kind of the body that is visited.
+    kind of the body that is visited; the same steps for kinds with states of the same shape.
     """
 
     outward: bool
@@ -690,16 +690,12 @@ class _Passes:
             return self._compiled(found) if found else None
 
         self._know_states(walk)
+        visits = {(a, b): targets(*pair, a, b, same=False) for (a, b), pair in walk.others.items()}
         return Walks(
             walk.outward,
             max(int(state.numel()) for _, state in walk.first),
             tuple(targets(*pair, a, a, same=True) for a, pair in enumerate(walk.first)),
-            tuple(
-                tuple(
-                    targets(*walk.others[a, b], a, b, same=False) if (a, b) in walk.others else None for b in self.kinds
-                )
-                for a in self.kinds
-            ),
+            tuple(tuple(visits.get((walk.like[a], b)) for b in self.kinds) for a in self.kinds),
         )
 
     def _know_states(self, walk: Walk) -> None:

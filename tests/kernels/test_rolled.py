@@ -43,7 +43,6 @@ accelerations magnifies this by the condition of the mass matrix, some thousands
 """
 
 NOT_ROLLED = {
-    ("inverse_dynamics_hessian", ""),
     ("forward_dynamics_hessian", ""),
     ("step_derivatives", "rk4"),
     ("step_derivatives", "semi_implicit_euler"),
@@ -214,6 +213,15 @@ def test_joints_that_follow_others_with_wrenches_numbers_and_locks(following: Ro
     assert_equal(following, "forward_dynamics", "articulated", WITHOUT_WRENCHES, locked=["joint_1"])
     for row in DERIVATIVES:
         assert_equal(following, row, "", WITHOUT_WRENCHES, locked=["joint_1"])
+
+
+def test_a_visit_is_compiled_once_for_bodies_with_states_of_the_same_shape() -> None:
+    robot = Robot.from_text(chain(40, types=("revolute", "prismatic"), branches=4))
+    loops, _ = kernel_of(robot, "inverse_dynamics_derivatives", "", WITHOUT_WRENCHES)
+    (walks,) = loops.walks
+    kinds = len(walks.first)
+    assert kinds > 2
+    assert len({id(step) for row in walks.others for step in row if step}) <= kinds
 
 
 def test_the_mass_matrix_is_factored_along_the_branches(following: Robot) -> None:
