@@ -168,49 +168,53 @@ class ExpectedDerivatives(ExpectedPoints):
         }
 
     def inverse_dynamics_hessian(self) -> dict[str, Any]:
-        a = list(self.given["a"])
+        a, weights = (vector(list(self.given[name])) for name in ("a", "weights"))
         return self._second(
-            "a", lambda at, w: w * at.inverse_dynamics(a, **self._world), lambda at, w: at.mass_matrix * w.transpose()
+            "a",
+            lambda at: at.mass_matrix * weights,
+            lambda at, _: weights.transpose() * at.inverse_dynamics(a.entries(), **self._world),
         )
 
     def forward_dynamics_hessian(self) -> dict[str, Any]:
-        tau = list(self.given["tau"])
+        tau, weights = (vector(list(self.given[name])) for name in ("tau", "weights"))
+        still = [0] * self.robot.nv
         return self._second(
             "tau",
-            lambda at, w: w * at.forward_dynamics(tau, **self._world),
-            lambda at, w: at.mass_matrix.solve(w.transpose()),
+            lambda at: at.mass_matrix.solve(weights),
+            lambda at, mu: mu.transpose() * (tau - at.inverse_dynamics(still, **self._world)),
         )
 
-    def _second(self, x: str, f: Callable[..., Any], by_x: Callable[..., Any]) -> dict[str, Any]:
-        """The gradient and the Hessian of f, (1, 1); by_x: its gradient by x, (nv, 1). Weights are a row.
+    def _second(self, x: str, by_x: Callable[[State], Any], f: Callable[[State, Any], Any]) -> dict[str, Any]:
+        """The gradient and the Hessian of f, (1, 1), a function of a state and of its gradient by x, (nv, 1).
 
         By one-sided differences, right to 2^-300 of the third derivatives: less than 1e-60 is zero.
         """
-        n, weights = self.robot.nv, vector(list(self.given["weights"])).transpose()
+        n = self.robot.nv
         start = [vector(list(self.given[name])).entries() for name in ("q", "v")]
-        turned: dict[int, State] = {}  # by the number of moved entries of q, which is unique
+        turned: dict[int, tuple[State, Any]] = {}  # by a number of the moved entries of q
 
-        def at(*moved: int) -> State:
+        def at(*moved: int) -> tuple[State, Any]:
             q, v = ([x + _MOVED * moved.count(k + n * of) for k, x in enumerate(start[of])] for of in (0, 1))
             key = sum((2 * n) ** (k + 1) for k in moved if k < n)
             if key not in turned:
-                turned[key] = State(self.robot, q, start[1])
-            state = copy(turned[key])
+                moving = State(self.robot, q, start[1])
+                turned[key] = moving, by_x(copy(moving))
+            state = copy(turned[key][0])
             state.v = v
-            return state
+            return state, turned[key][1]
 
-        here, once = f(at(), weights)[0, 0], [f(at(k), weights)[0, 0] for k in range(2 * n)]
+        here, once = f(*at())[0, 0], [f(*at(k))[0, 0] for k in range(2 * n)]
 
         def block(row: int, column: int) -> arb_mat:
             pairs = [(i + n * row, k + n * column) for i in range(n) for k in range(n)]
             found = {
-                of: (f(at(*of), weights)[0, 0] - once[of[0]] - once[of[1]] + here) / _MOVED**2
+                of: (f(*at(*of))[0, 0] - once[of[0]] - once[of[1]] + here) / _MOVED**2
                 for of in {tuple(sorted(pair)) for pair in pairs}
             }
             return arb_mat(n, n, [found[min(pair), max(pair)] for pair in pairs])
 
-        first = by_x(at(), weights)
-        rows = [(by_x(at(k), weights) - first) * (1 / _MOVED) for k in range(n)]
+        first = at()[1]
+        rows = [(at(k)[1] - first) * (1 / _MOVED) for k in range(n)]
         mixed = arb_mat(n, n, [row[k, 0] for row in rows for k in range(n)])
         slopes = np.array([float(((x - here) / _MOVED).mid()) for x in once])
 
