@@ -291,7 +291,7 @@ TERMS: Terms = {
             "torque @ G[:3, :] + force @ G[3:, :]",
             "torque @ G[:3, :]",
         ),
-        "da/dq": ("of_forward_dynamics", "-of_tau.q", "of_tau.q"),
+        "da/dq": ("of_forward_dynamics", "horzcat(-of_tau.q", "horzcat(of_tau.q"),
         "at this a": (
             "of_forward_dynamics",
             "of_inverse_dynamics(tree, q, v, a, gravity, wrenches)",

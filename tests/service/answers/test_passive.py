@@ -43,7 +43,7 @@ def same_motion(found: Any, expected: Any) -> bool:
 
 
 def test_every_row_on_a_state_has_the_choice_where_it_matters() -> None:
-    assert len(CHOOSING) == 26
+    assert len(CHOOSING) == 28
     assert [name for name, row in COMPUTATIONS.items() if row.passive_option] == [
         "verify",
         "simulate",
