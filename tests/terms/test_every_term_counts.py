@@ -291,7 +291,11 @@ TERMS: Terms = {
             "torque @ G[:3, :] + force @ G[3:, :]",
             "torque @ G[:3, :]",
         ),
-        "da/dq": ("of_forward_dynamics", "horzcat(-of_tau.q", "horzcat(of_tau.q"),
+        "da/dq": (
+            "of_forward_dynamics",
+            "ex.horzcat(-of_tau.q, -of_tau.v, free_selector(tree))",
+            "ex.horzcat(of_tau.q, -of_tau.v, free_selector(tree))",
+        ),
         "at this a": (
             "of_forward_dynamics",
             "of_inverse_dynamics(tree, q, v, a, gravity, wrenches)",
