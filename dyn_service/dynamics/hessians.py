@@ -27,15 +27,17 @@ where H, P are those of N_i and Psi_i = [psi_i; U_i]. Each pair of joints, i in 
     qq = Xi_j . dF_q + Omega_j . dN_q + psi_j . dy_q       qv = Xi_j . dF_v + psi_j . dy_v       qa = Xi_j . dF_a
     vq = Gamma_j . dN_q + g_j . dy_q                       vv = g_j . dy_v                       aq = G_j . dN_q
 
-(for i = j of qq and vv the symmetric part, and vq is the transposed qv); all others are 0. Passive efforts add to vv.
+(for i = j of qq and vv the symmetric part, and vq is the transposed qv); all others are 0. Smooth Coulomb friction
+adds to the diagonal of vv; all passive efforts add to the gradient.
 
 Of a = M^-1 (tau - b), with mu = M^-1 lambda and X = (qa of mu) M^-1, at this a,
 
     d/dq = - (d/dq of mu . tau)          qq = - (qq of mu) + X dtau/dq + (X dtau/dq)^T        qtau = - X
     d/dv = - (d/dv of mu . tau)          qv = - (qv of mu) + X dtau/dv                        vv = - (vv of mu)
 
-and d/dtau = mu. Cost: O(N d), d the depth; of a O(N^2 d). Source: derived here. The tensors that are not weighted:
-S. Singh, R. Russo, P. Wensing, 'On second-order derivatives of rigid-body dynamics: theory and implementation', 2024.
+and d/dtau = mu. Cost: O(N d), d the depth; of a O(N^2 d), at most O(N^3), for products of a dense matrix and one with
+the zeros of the tree. Source: derived here. The tensors that are not weighted: S. Singh, R. Russo, P. Wensing, 'On
+second-order derivatives of rigid-body dynamics: theory and implementation', 2024.
 """
 
 from __future__ import annotations
