@@ -82,7 +82,7 @@ def _is_masked(value: Any) -> bool:
 
 
 def is_labelled(value: Any) -> bool:
-    """Returns whether a value is an array of xarray or dask, which NumPy would convert, and load, without a word."""
+    """Returns whether a value is an array of xarray or dask, which NumPy would convert, and load, silently."""
     return type(value).__module__.partition(".")[0] in _LABELLED
 
 

@@ -348,7 +348,7 @@ def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> ma
 def accelerations(
     tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None
 ) -> tuple[Mat, mass_matrix.Entries | Walk]:
-    """a, (19a), and the entries of M, by the sweeps of the derivatives."""
+    """a, (19a), (nv,), and the entries of M, (nv, nv), by the sweeps of the derivatives."""
     D, G = influences(tree, q), motion_subspaces(tree)
     still = branches(tree, D, motion(tree, D, G, v, ex.zeros(tree.nv, 1), gravity, relative=True), wrenches)
     bias = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, still, strict=True)))
@@ -391,7 +391,11 @@ def forward_dynamics_derivatives(
 
 
 def _unrolled(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
-    """`of_forward_dynamics`, of which a step multiplies out the matrices."""
+    """Returns `of_forward_dynamics`.
+
+    Raises:
+        NotRolledError: On a rolled tree, since steps multiply these matrices.
+    """
     if isinstance(tree, RolledTree):
         raise NotRolledError("the derivatives of a step are products of matrices")
     return of_forward_dynamics(tree, q, v, tau, gravity, wrenches)

@@ -63,7 +63,7 @@ def free_blocks(
     start: Callable[[int], tuple[Mat, Mat | None]],
     step: Callable[[int, Mat], tuple[Mat, Mat | None]],
 ) -> dict[tuple[int, int], Mat] | Walk:
-    """Walks to the ancestors; the recorded walk has the entries of the identity for locked joints."""
+    """Returns the blocks of M by walks to the ancestors; a recorded walk has the identity for locked joints."""
     if not isinstance(tree, RolledTree) or tree.free is None:
         return walk(tree, start, step, outward=False)
     free = [of[0] if of.shape[0] else ex.matrix(0.0) for of in joint_values(tree, constant(tree.free))]

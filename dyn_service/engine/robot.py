@@ -401,10 +401,12 @@ class Robot(RobotQueries):
             The files: object file, header, self-test, CMake file, and the shared library if a linker is installed.
 
         Raises:
-            UnimplementedError: There is no such query.
-            InvalidArgumentError: An argument is invalid, a file exists, or the folder cannot be written.
+            UnimplementedError: There is no such query, it is a computation, or a list whose kernel is loops.
+            InvalidArgumentError: An argument is invalid, a query has no inputs, a file exists, or the folder cannot be
+                written.
             NotFoundError: The robot has no link of that name.
-            FailedPreconditionError: A query has no answer for this robot.
+            FailedPreconditionError: A query has no answer for this robot, or none that is finite at the states of the
+                self-test.
             ResourceExhaustedError: A query needs too many operations.
         """
         exporting = importlib.import_module("dyn_service.engine.export")  # imports the tracer
@@ -427,7 +429,7 @@ class Robot(RobotQueries):
         friction: bool = False,
         imus: Sequence[str] = (),
     ) -> Path:
-        """Writes the robot as an FMU that simulates it without Python; see docs/export.md, and `export` for errors.
+        """Writes the robot as an FMU that simulates it without Python; see docs/export.md.
 
         Args:
             file: The FMU.
@@ -442,10 +444,16 @@ class Robot(RobotQueries):
             friction: Whether damping and Coulomb friction of joints are parameters.
             imus: The links at whose origins an inertial measurement unit is read.
 
+        Returns:
+            The file.
+
         Raises:
+            InvalidArgumentError: An argument is invalid, the payload's link never moves, the file exists, or it cannot
+                be written.
             NotFoundError: The robot has no such link.
             FailedPreconditionError: No C compiler for the target is installed, or the robot has no movable joints.
             UnimplementedError: There are no FMUs for the target.
+            ResourceExhaustedError: A step needs too many operations.
         """
         exporting = importlib.import_module("dyn_service.engine.fmu")  # imports the tracer
         options = {"version": version, "integrator": integrator, "dt": dt, "effort_limits": effort_limits}

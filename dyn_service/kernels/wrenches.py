@@ -6,9 +6,9 @@ are those of `engine.wrenches`, so the result is the same to the last bit: torqu
 their frame to those of their link, with rotations from the kernel of `link_poses`; the torque is moved to the link's
 origin; both are moved to the body of the link.
 
-Accepts a `Wrench` itself, or a list or tuple of them, whose vectors are arrays of 3 doubles or of 3 for each state, or
-tuples or lists of 3 numbers of Python or NumPy. For all other arguments, for errors, and if the status flags show an
-overflow, `kernels.direct` returns `None`, and the caller takes the slow path.
+Accepts a `Wrench` itself, or a list or tuple of at most `MAX_WRENCHES`, whose vectors are arrays of 3 doubles or of 3
+for each state, or tuples or lists of 3 numbers of Python or NumPy. For all other arguments, for errors, and if the
+status flags show an overflow, `kernels.direct` returns `None`, and the caller takes the slow path.
 """
 
 from __future__ import annotations
