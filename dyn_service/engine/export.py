@@ -96,9 +96,9 @@ def export(
     rows = {(row.name, method): (row, method) for row, method in named}.values()  # each once
     if not rows:
         raise InvalidArgumentError("name at least one query to export", path="queries")
-    inputs = Asked(_links(robot, "wrenches", wrenches), _links(robot, "payload", payload), friction)
+    inputs = Asked(links_of(robot, "wrenches", wrenches), links_of(robot, "payload", payload), friction)
     functions = {function_of(robot, *each, prefix, inputs): each for each in rows}
-    wanted = [*(["wrenches"] * bool(wrenches)), *(["payload"] * bool(payload)), *(["friction"] * friction)]
+    wanted = [each for each in ("wrenches", "payload", "friction") if getattr(inputs, each)]
     taken = {operand.name for function in functions for operand in function.signature.inputs}
     if unread := [each for each in wanted if each not in taken]:
         raise InvalidArgumentError(f"none of the queries takes {' or '.join(unread)}: omit it", path=unread[0])
@@ -156,7 +156,7 @@ def prefix_of(robot: Robot, target: str, name: str | None) -> str:
     return prefix
 
 
-def _links(robot: Robot, name: str, links: Iterable[str]) -> tuple[str, ...]:
+def links_of(robot: Robot, name: str, links: Iterable[str]) -> tuple[str, ...]:
     """Returns names of links, checked."""
     found = (links,) if isinstance(links, str) else tuple(links)
     for k, link in enumerate(found):

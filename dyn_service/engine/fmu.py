@@ -29,12 +29,11 @@ from dyn_service.api.inputs import row_of
 from dyn_service.api.queries import Query
 from dyn_service.api.spec import Variant
 from dyn_service.dynamics import expressions as ex
-from dyn_service.engine.export import chosen, function_of, prefix_of
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
+from dyn_service.engine.export import chosen, function_of, links_of, prefix_of
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.export import Function, Target, object_code, target_of
 from dyn_service.kernels.rolled import Rolled
 from dyn_service.model.parameters import BODIES, FREE, JOINTS, parameters_of
-from dyn_service.support.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -105,7 +104,8 @@ def export_fmu(
         raise UnimplementedError(f"FMUs are written for Linux and macOS, not for {machine.triple}", path="target")
     if path.exists() and not force:
         raise InvalidArgumentError(f"{path} already exists: set force=True (--force) to overwrite it", path="file")
-    carrier, places = _carrier(robot, payload), [_place(robot, link) for link in imus]
+    imus = links_of(robot, "imus", imus)
+    carrier, places = _carrier(robot, payload), [robot._link(link, "imus") for link in imus]
     rubbing = _rubbing(robot) if friction else {}
     rows = {"MODEL_STEP": step, "MODEL_ACCELERATION": chosen("forward_dynamics")}
     models = {name: function_of(robot, *row, prefix) for name, row in rows.items()}
@@ -184,17 +184,10 @@ def _carrier(robot: Robot, payload: str | None) -> int:
     """Returns the moving body of the payload's link, -1 without a payload."""
     if payload is None:
         return -1
-    body = robot._weld.body[_place(robot, payload)]
+    body = robot._weld.body[robot._link(payload, "payload")]
     if body < 0:
         raise InvalidArgumentError(f"link '{payload}' never moves: a payload on it has no effect", path="payload")
     return body
-
-
-def _place(robot: Robot, link: str) -> int:
-    links = robot.tree.links
-    if link not in links:
-        raise NotFoundError(f"robot '{robot.name}' has no link '{link}'{did_you_mean(link, links)}")
-    return links.index(link)
 
 
 def _rubbing(robot: Robot) -> dict[str, int]:
@@ -230,7 +223,7 @@ def _with_numbers(robot: Robot, row: Query, method: str, name: str) -> Function:
 def _numbers(robot: Robot, carrier: int, payload: str | None, rubbing: Mapping[str, int], imus: Sequence[int]) -> str:
     """Returns the part of model.h for parameters and sensors."""
     weld, numbers = robot._weld, parameters_of(robot._weld.tree)
-    at = 0 if payload is None else _place(robot, payload)
+    at = 0 if payload is None else robot._link(payload, "payload")
     lists = {"bodies": numbers[BODIES], "rates": numbers[JOINTS], "moves": numbers[FREE]}
     lists |= {"payload_rotation": weld.rotation[at], "payload_origin": weld.origin[at]}
     sizes = {"PAYLOAD_BODY": carrier, "NF": len(rubbing), "NB": len(weld.tree), "NR": len(numbers[JOINTS])}
