@@ -22,10 +22,13 @@ except ImportError:
 KNOTS, TIME_S = 20, 0.5
 robot = Robot.from_urdf(Path(__file__).parent.parent / "urdf" / "panda.urdf")
 n, folder = robot.nv, Path("panda_c").resolve()
-library = robot.export(["forward_dynamics", "forward_dynamics_derivatives"], folder, force=True)[-1]
+files = robot.export(["forward_dynamics", "forward_dynamics_derivatives"], folder, force=True)
+library = [file for file in files if file.name.startswith("lib")]
+if not library:
+    sys.exit("no linker is installed: the example needs a shared library")
 
 q, v, tau = (ca.MX.sym(name, n) for name in ("q", "v", "tau"))
-accelerations = ca.external("panda_forward_dynamics", str(library))
+accelerations = ca.external("panda_forward_dynamics", str(library[0]))
 model = AcadosModel()
 model.name, model.x, model.u, model.xdot = "panda_motion", ca.vertcat(q, v), tau, ca.MX.sym("xdot", 2 * n)
 model.f_expl_expr = ca.vertcat(v, accelerations(q, v, tau))

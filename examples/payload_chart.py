@@ -34,15 +34,14 @@ with np.errstate(divide="ignore", invalid="ignore"):
 payload = np.where((np.abs(empty) <= limits).all(axis=1), most[:, :7].min(axis=1), 0.0)
 place = found.hand.values[0, :, 0]
 reach, height = np.hypot(place[:, 0], place[:, 1]), place[:, 2]
-figure = Figure(figsize=(6, 6), layout="constrained")
-axes = figure.subplots()
-drawn = axes.hexbin(reach, height, C=payload, reduce_C_function=np.min, gridsize=40, vmax=8.0)
-figure.colorbar(drawn, label="payload of the weakest pose there, kg", extend="max")
-axes.set(xlabel="distance from the base axis, m", ylabel="height, m", aspect="equal")
-file = Path(sys.argv[1] if len(sys.argv) > 1 else "payload_chart.png")
 if len(sys.argv) > 1:
-    figure.savefig(file, dpi=150)
-    print(f"{file} written")
+    figure = Figure(figsize=(6, 6), layout="constrained")
+    axes = figure.subplots()
+    drawn = axes.hexbin(reach, height, C=payload, reduce_C_function=np.min, gridsize=40, vmax=8.0)
+    figure.colorbar(drawn, label="payload of the weakest pose there, kg", extend="max")
+    axes.set(xlabel="distance from the base axis, m", ylabel="height, m", aspect="equal")
+    figure.savefig(sys.argv[1], dpi=150)
+    print(f"{sys.argv[1]} written")
 for low in np.arange(0.0, 0.8, 0.2):
     some = (reach >= low) & (reach < low + 0.2)
     least, half = payload[some].min(), np.median(payload[some])

@@ -27,7 +27,11 @@ def solved(name, x, residual, g, start, *, gauss_newton=True, **bounds):
 
 
 def compare(results):
-    """Prints the results of `solved` by name, and how far the iterates of the first two are apart: at most 1e-9."""
+    """Prints the results by name.
+
+    Asserts that the first two need the same number of iterations and that their costs differ by less than 1e-9 of the
+    largest.
+    """
     for name, (_, objective, seconds) in results.items():
         print(f"{name:>13}: {len(objective)} iterations, cost {objective[-1]:.9f}, {seconds:.3f} s")
     (x, first, _), (y, second, _) = list(results.values())[:2]

@@ -148,8 +148,9 @@ def found(value: Any) -> str:
     if _is_masked(value):
         return "masked entries: fill them (`filled`) or leave them out"
     if is_labelled(value):
-        name = type(value).__name__
-        return f"an array of {type(value).__module__.partition('.')[0]} ({name}): load it with `{name}.compute()` first"
+        library = type(value).__module__.partition(".")[0]
+        how = "convert it with `.to_numpy()`" if library == "xarray" else "load it with `.compute()`"
+        return f"an array of {library} ({type(value).__name__}): {how}"
     if getattr(value, "dtype", None) == np.bool_:
         return f"shape {value.shape} of bool: convert it with `astype(float)`"
     shape = getattr(value, "shape", None)

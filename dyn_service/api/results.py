@@ -514,17 +514,21 @@ class ForwardDynamicsDerivatives:
 class _Blocks:
     """The gradient and the Hessian as one vector and one matrix, from the blocks of a result."""
 
-    def _of(self, x: str) -> tuple[Array, Array]:
-        names = ("q", "v", x)
+    def _gradient(self, x: str) -> Array:
+        """Returns the gradient over (q, v, x), (..., 3 nv)."""
         found = vars(self)
+        return np.concatenate([found[f"gradient_{name}"] for name in ("q", "v", x)], axis=-1)
+
+    def _hessian(self, x: str) -> Array:
+        """Returns the symmetric Hessian over (q, v, x), (..., 3 nv, 3 nv); blocks without a field are zero."""
+        names, found = ("q", "v", x), vars(self)
         zero = np.zeros_like(found["hessian_vv"])
 
-        def block(row: str, column: str) -> Array:
-            ahead, behind = found.get(f"hessian_{row}{column}"), found.get(f"hessian_{column}{row}")
-            return ahead if ahead is not None else zero if behind is None else np.swapaxes(behind, -2, -1)
+        def entries(row: str, column: str) -> Array:
+            block, transposed = found.get(f"hessian_{row}{column}"), found.get(f"hessian_{column}{row}")
+            return block if block is not None else zero if transposed is None else np.swapaxes(transposed, -2, -1)
 
-        parts = [[block(row, column) for column in names] for row in names]
-        return np.concatenate([found[f"gradient_{name}"] for name in names], axis=-1), np.block(parts)
+        return np.block([[entries(row, column) for column in names] for row in names])
 
 
 @dataclass(frozen=True, eq=False)
@@ -546,12 +550,12 @@ class InverseDynamicsHessian(_Blocks):
     @property
     def gradient(self) -> Array:
         """The gradient over (q, v, a), (..., 3 nv)."""
-        return self._of("a")[0]
+        return self._gradient("a")
 
     @property
     def hessian(self) -> Array:
         """The symmetric Hessian over (q, v, a), (..., 3 nv, 3 nv)."""
-        return self._of("a")[1]
+        return self._hessian("a")
 
 
 @dataclass(frozen=True, eq=False)
@@ -572,12 +576,12 @@ class ForwardDynamicsHessian(_Blocks):
     @property
     def gradient(self) -> Array:
         """The gradient over (q, v, tau), (..., 3 nv)."""
-        return self._of("tau")[0]
+        return self._gradient("tau")
 
     @property
     def hessian(self) -> Array:
         """The symmetric Hessian over (q, v, tau), (..., 3 nv, 3 nv)."""
-        return self._of("tau")[1]
+        return self._hessian("tau")
 
 
 @dataclass(frozen=True, eq=False)

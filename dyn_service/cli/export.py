@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dyn_service.cli.console import ROBOT, Joints, Mimic, Root, XacroArguments, assigned, robot_file, say, tell
+from dyn_service.errors import InvalidArgumentError
 
 
 def export(
@@ -62,6 +63,13 @@ def export(
     """
     from dyn_service import Robot
 
+    pushed, loaded, sensors = _split(wrenches), _split(payload), _split(imus)
+    if fmu is None and sensors:
+        raise InvalidArgumentError("--imus needs --fmu", path="imus")
+    if fmu is not None and pushed:
+        raise InvalidArgumentError("--wrenches is for functions, not for an FMU: omit it", path="wrenches")
+    if fmu is not None and len(loaded) > 1:
+        raise InvalidArgumentError(f"--payload of an FMU must be one link, found {', '.join(loaded)}", path="payload")
     given = assigned(arguments)
     robot = Robot.from_file(
         robot_file(file, tell),
@@ -73,16 +81,16 @@ def export(
     if fmu is not None:
         path = output or Path(f"{robot.name}.fmu")
         options = {"version": fmu, "integrator": integrator, "dt": dt, "effort_limits": effort_limits}
-        options |= {
-            "payload": payload or None,
-            "friction": friction,
-            "imus": [link for link in imus.split(",") if link],
-        }
+        options |= {"payload": loaded[0] if loaded else None, "friction": friction, "imus": sensors}
         say(robot.export_fmu(path, **options, target=target, name=name, force=force))  # type: ignore[arg-type]
         return
-    names, pushed, loaded = (
-        [each.strip() for each in names.split(",") if each.strip()] for names in (queries, wrenches, payload)
-    )
     inputs: dict[str, Any] = {"wrenches": pushed, "payload": loaded, "friction": friction}
-    for path in robot.export(names, output or Path(robot.name), **inputs, target=target, name=name, force=force):
+    for path in robot.export(
+        _split(queries), output or Path(robot.name), **inputs, target=target, name=name, force=force
+    ):
         say(path)
+
+
+def _split(names: str) -> list[str]:
+    """Returns names separated by commas, without spaces around them."""
+    return [name for each in names.split(",") if (name := each.strip())]

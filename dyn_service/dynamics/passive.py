@@ -76,9 +76,9 @@ def resistance(tree: Tree, v: Mat) -> Mat:
 def curvature(tree: Tree, v: Mat, weights: Mat) -> Mat:
     """The diagonal of the second derivative of weights . p with respect to v, (nv,): that of the friction."""
     (rates, _), width = _rates(tree, v), dense(tree.passive.width)
-    swung = ex.tanh(rates / width)
+    saturation = ex.tanh(rates / width)
     slope = -2 * constant(tree.passive.friction) / width**2
-    return _reflected(tree, ex.matrix(slope * swung * (1 - swung**2) * _rates(tree, weights)[0]))
+    return _reflected(tree, ex.matrix(slope * saturation * (1 - saturation**2) * _rates(tree, weights)[0]))
 
 
 def armature(tree: Tree) -> Mat:

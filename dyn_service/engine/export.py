@@ -22,7 +22,7 @@ from dyn_service import __version__
 from dyn_service.api.inputs import row_of
 from dyn_service.api.queries import COMPUTATIONS, Query
 from dyn_service.api.spec import LISTS, PASSIVE_PARTS
-from dyn_service.engine.exported_inputs import NOTHING, TEXTS, Asked, with_inputs
+from dyn_service.engine.exported_inputs import NO_EXTRA_INPUTS, TEXTS, ExtraInputs, with_inputs
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.certify import drawn_states
 from dyn_service.kernels.compiling import compiled
@@ -96,9 +96,9 @@ def export(
     rows = {(row.name, method): (row, method) for row, method in named}.values()  # each once
     if not rows:
         raise InvalidArgumentError("name at least one query to export", path="queries")
-    inputs = Asked(_links(robot, "wrenches", wrenches), _links(robot, "payload", payload), friction)
+    inputs = ExtraInputs(links_of(robot, "wrenches", wrenches), links_of(robot, "payload", payload), friction)
     functions = {function_of(robot, *each, prefix, inputs): each for each in rows}
-    wanted = [*(["wrenches"] * bool(wrenches)), *(["payload"] * bool(payload)), *(["friction"] * friction)]
+    wanted = [each for each in ("wrenches", "payload", "friction") if getattr(inputs, each)]
     taken = {operand.name for function in functions for operand in function.signature.inputs}
     if unread := [each for each in wanted if each not in taken]:
         raise InvalidArgumentError(f"none of the queries takes {' or '.join(unread)}: omit it", path=unread[0])
@@ -156,7 +156,7 @@ def prefix_of(robot: Robot, target: str, name: str | None) -> str:
     return prefix
 
 
-def _links(robot: Robot, name: str, links: Iterable[str]) -> tuple[str, ...]:
+def links_of(robot: Robot, name: str, links: Iterable[str]) -> tuple[str, ...]:
     """Returns names of links, checked."""
     found = (links,) if isinstance(links, str) else tuple(links)
     for k, link in enumerate(found):
@@ -181,8 +181,8 @@ def chosen(query: str) -> tuple[Query, str]:
     return row, method or (str(row.options[row.kernel_option].default) if row.kernel_option else "")
 
 
-def function_of(robot: Robot, row: Query, method: str, prefix: str, asked: Asked = NOTHING) -> Function:
-    """Returns the function of a row. asked: inputs besides those of the plain call.
+def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: ExtraInputs = NO_EXTRA_INPUTS) -> Function:
+    """Returns the function of a row. extra: inputs besides those of the plain call.
 
     Raises:
         FailedPreconditionError: The row has no answer for this robot.
@@ -191,15 +191,15 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, asked: Asked
     """
     robot._reject_mimic(row, method)
     robot._refuse_massless(row, method)
-    variant = asked.of(row)
+    variant = extra.of(row)
     kernel = robot.signature(row, method, variant)
     if kernel.empty:
         raise FailedPreconditionError(f"{row.name} has no results for robot '{robot.name}', so it is not exported")
     plain = not row.kernel_option or method == row.options[row.kernel_option].default
     query = next((name for name, of in LISTS.items() if row_of(name) is row), row.name.replace("+", "_and_"))
     name = "_".join((prefix, query) if plain else (prefix, query, method))
-    own = asked.defaults(robot, variant)
-    signature, entering = with_inputs(robot, asked, kernel, len(row.required), own)
+    own = extra.defaults(robot, variant)
+    signature, entering = with_inputs(robot, extra, kernel, len(row.required), own)
     try:
         graph = robot._library.graph(kernel)
     except UnimplementedError as refusal:
@@ -250,7 +250,7 @@ def _header(
     machine: Target,
     target: str,
     external: Sequence[str],
-    asked: Asked,
+    extra: ExtraInputs,
 ) -> str:
     at = robot.configuration
     own = ", ".join(f"{x:g}" for x in robot.gravity)
@@ -295,12 +295,12 @@ def _header(
     ]
     for function, (row, method) in functions.items():
         signature, padded = function.signature, function.signature.padded
-        lines = [row.summary, f"Equation: {row.equation}", _passive(robot, row, method, asked), ""]
+        lines = [row.summary, f"Equation: {row.equation}", _passive(robot, row, method, extra), ""]
         for operand in signature.inputs:
             if operand.name in TEXTS:
                 unit, about = TEXTS[operand.name]
                 title = f"optional {operand.name}: {_size(operand, padded)}, {unit}; {about}:"
-                lines += _lists(title, asked.entries(robot)[operand.name])
+                lines += _lists(title, extra.entries(robot)[operand.name])
                 continue
             spec = row.inputs[operand.name]
             optional = "optional " if operand.name in row.optional else ""
@@ -330,11 +330,11 @@ def _header(
     return "\n".join([*parts, "#ifdef __cplusplus\n}\n#endif\n\n#endif\n"])
 
 
-def _passive(robot: Robot, row: Query, method: str, asked: Asked) -> str:
+def _passive(robot: Robot, row: Query, method: str, extra: ExtraInputs) -> str:
     """Returns the sentence about the passive joint forces in a function."""
     acting = row.passive[method]
     named = [part for part in PASSIVE_PARTS if part in acting & robot.tree.passive.acts]
-    if asked.of(row).overlay and asked.friction:
+    if extra.of(row).overlay and extra.friction:
         named = [part for part in PASSIVE_PARTS if part in acting & {*named, "damping", "friction"}]
     return f"Passive joint forces that act: {', '.join(named) or 'none'}."
 

@@ -40,8 +40,10 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The inputs that were asked for. wrenches, payload: names of links. friction: whether friction and damping."""
+class ExtraInputs:
+    """Inputs besides those of a plain call. wrenches, payload: names of links. friction: whether friction and damping
+    are inputs.
+    """
 
     wrenches: tuple[str, ...] = ()
     payload: tuple[str, ...] = ()
@@ -67,20 +69,20 @@ class Asked:
         return {"wrenches": self.wrenches, "payload": self.payload, "damping": rates, "friction": rates}
 
 
-NOTHING = Asked()
+NO_EXTRA_INPUTS = ExtraInputs()
 
 
 def with_inputs(
-    robot: Robot, asked: Asked, kernel: Signature, required: int, defaults: Mapping[str, np.ndarray]
+    robot: Robot, extra: ExtraInputs, kernel: Signature, required: int, defaults: Mapping[str, np.ndarray]
 ) -> tuple[Signature, Graph | None]:
     """Returns the signature of an exported function, and the program from its inputs to those of the kernel.
 
     Args:
         robot: The robot.
-        asked: The inputs that were asked for.
+        extra: Inputs besides those of a plain call.
         kernel: The signature of the kernel.
-        required: The number of its required inputs. The asked ones follow these.
-        defaults: Of the asked inputs that this kernel has.
+        required: The number of its required inputs. The extra ones follow these.
+        defaults: Of the extra inputs that this kernel has.
     """
     plain = [each for each in kernel.inputs if each.kind not in ("wrenches", "overlay")]
     added = [Operand(each, x.shape, "payload" if each == "payload" else "plain") for each, x in defaults.items()]
@@ -89,13 +91,13 @@ def with_inputs(
         return exported, None
     with ex.graph():
         symbols = {each.name: ex.sym(each.name, each.size) for each in exported.inputs}
-        entered = _entered(robot, asked, kernel, symbols)
+        entered = _entered(robot, extra, kernel, symbols)
         program = ex.Program.of([*symbols.values()], [ex.densify(ex.vec(entered[x.name])) for x in kernel.inputs])
         signature = replace(exported, name=f"{kernel.name}-inputs", outputs=kernel.inputs, parts=())
         return exported, Graph(program, signature)
 
 
-def _entered(robot: Robot, asked: Asked, kernel: Signature, symbols: Mapping[str, Mat]) -> dict[str, Mat]:
+def _entered(robot: Robot, extra: ExtraInputs, kernel: Signature, symbols: Mapping[str, Mat]) -> dict[str, Mat]:
     """Returns the inputs of a kernel by name."""
     weld, links = robot.bodies, kernel.bodies == "links"
     tree = robot.tree if links else weld.tree
@@ -112,11 +114,11 @@ def _entered(robot: Robot, asked: Asked, kernel: Signature, symbols: Mapping[str
     for operand in kernel.inputs:
         if operand.kind == "wrenches":
             parts = [ex.zeros(6, 1) for _ in tree.links]
-            for link, body, W in moved(asked.wrenches, symbols[operand.name], 6):
+            for link, body, W in moved(extra.wrenches, symbols[operand.name], 6):
                 parts[body] += at.wrench(link, W)
         elif operand.kind == "overlay" and operand.name.endswith(f".{BODIES}"):
             parts = ex.vertsplit(numbers[BODIES], OF_BODY)
-            for link, body, x in moved(asked.payload, symbols.get("payload", ex.zeros(0, 1)), OF_BODY):
+            for link, body, x in moved(extra.payload, symbols.get("payload", ex.zeros(0, 1)), OF_BODY):
                 parts[body] = _carried(parts[body], x, at.rotation[link], at.origin[link])
         elif operand.kind == "overlay":
             name = operand.name.rpartition(".")[2]

@@ -29,12 +29,11 @@ from dyn_service.api.inputs import row_of
 from dyn_service.api.queries import Query
 from dyn_service.api.spec import Variant
 from dyn_service.dynamics import expressions as ex
-from dyn_service.engine.export import chosen, function_of, prefix_of
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
+from dyn_service.engine.export import chosen, function_of, links_of, prefix_of
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.export import Function, Target, object_code, target_of
 from dyn_service.kernels.rolled import Rolled
 from dyn_service.model.parameters import BODIES, FREE, JOINTS, parameters_of
-from dyn_service.support.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -105,15 +104,16 @@ def export_fmu(
         raise UnimplementedError(f"FMUs are written for Linux and macOS, not for {machine.triple}", path="target")
     if path.exists() and not force:
         raise InvalidArgumentError(f"{path} already exists: set force=True (--force) to overwrite it", path="file")
-    carrier, places = _carrier(robot, payload), [_place(robot, link) for link in imus]
-    rubbing = _rubbing(robot) if friction else {}
+    imus = links_of(robot, "imus", imus)
+    carrier, places = _carrier(robot, payload), [robot._link(link, "imus") for link in imus]
+    rate_of_joint = _friction_rates(robot) if friction else {}
     rows = {"MODEL_STEP": step, "MODEL_ACCELERATION": chosen("forward_dynamics")}
     models = {name: function_of(robot, *row, prefix) for name, row in rows.items()}
-    if payload is not None or rubbing:
+    if payload is not None or rate_of_joint:
         models |= {f"{name}_WITH": _with_numbers(robot, *row, models[name].name) for name, row in rows.items()}
     models |= {"MODEL_IMU": function_of(robot, *chosen("imu"), prefix)} if imus else {}
     functions, variables = [*models.values()], _variables(robot, dt)
-    variables += _parameters(robot, carrier >= 0, rubbing)
+    variables += _parameters(robot, carrier >= 0, rate_of_joint)
     for quantity, spec in row_of("imu").outputs.items():
         names = [f"{quantity}.{link}.{axis}" for link in imus for axis in "xyz"]
         variables += [_Variable(each, "output", "continuous", spec.text, spec.unit) for each in names]
@@ -123,7 +123,7 @@ def export_fmu(
     sources = {
         "fmu.c": resources.files("dyn_service.engine").joinpath("fmu.c").read_text("utf-8"),
         "model.h": _header(robot, models, variables, bounds, machine, version, token)
-        + _numbers(robot, carrier, payload, rubbing, places),
+        + _numbers(robot, carrier, payload, rate_of_joint, places),
     }
     processor = {"arm64": "aarch64"}.get(machine.processor, machine.processor)
     folder = f"{system}64" if (version, processor) == (2, "x86_64") else f"{processor}-{system}"
@@ -184,27 +184,20 @@ def _carrier(robot: Robot, payload: str | None) -> int:
     """Returns the moving body of the payload's link, -1 without a payload."""
     if payload is None:
         return -1
-    body = robot._weld.body[_place(robot, payload)]
+    body = robot._weld.body[robot._link(payload, "payload")]
     if body < 0:
         raise InvalidArgumentError(f"link '{payload}' never moves: a payload on it has no effect", path="payload")
     return body
 
 
-def _place(robot: Robot, link: str) -> int:
-    links = robot.tree.links
-    if link not in links:
-        raise NotFoundError(f"robot '{robot.name}' has no link '{link}'{did_you_mean(link, links)}")
-    return links.index(link)
-
-
-def _rubbing(robot: Robot) -> dict[str, int]:
+def _friction_rates(robot: Robot) -> dict[str, int]:
     """Returns the place of each joint with damping and friction among the rates of moving joints, by its name."""
     tree = robot.tree
     axes = ((i, tree.joints[i]) for i in tree.movable if tree.inboard[i].refused("friction") is None)
     return {name: tree.in_rates[i].start for i, name in axes if tree.inboard[i].nv == 1}
 
 
-def _parameters(robot: Robot, loaded: bool, rubbing: Mapping[str, int]) -> list[_Variable]:
+def _parameters(robot: Robot, loaded: bool, rate_of_joint: Mapping[str, int]) -> list[_Variable]:
     """Returns the parameters of payload and friction, in the order of `fmu.c`."""
     tree, role = robot.tree, ("parameter", "tunable")
     found = [_Variable("payload.mass", *role, "mass of the payload, a point", "kg", 0.0, 0.0)] if loaded else []
@@ -213,7 +206,7 @@ def _parameters(robot: Robot, loaded: bool, rubbing: Mapping[str, int]) -> list[
         ("damping", tree.passive.damping, " s", "effort per velocity"),
         ("friction", tree.passive.friction, "", "Coulomb friction"),
     ):
-        for name, k in rubbing.items():
+        for name, k in rate_of_joint.items():
             turns = tree.inboard[tree.joints.index(name)].subspace[:3].any()
             unit = f"N m{per}/rad" if turns and per else f"N{per}/m" if per else "N m" if turns else "N"
             found.append(_Variable(f"{quantity}.{name}", *role, text, unit, float(numbers[k]), 0.0))
@@ -227,19 +220,21 @@ def _with_numbers(robot: Robot, row: Query, method: str, name: str) -> Function:
     return Function(f"{name}_with", signature, graph, len(row.required), robot._left_out_of(row))
 
 
-def _numbers(robot: Robot, carrier: int, payload: str | None, rubbing: Mapping[str, int], imus: Sequence[int]) -> str:
+def _numbers(
+    robot: Robot, carrier: int, payload: str | None, rate_of_joint: Mapping[str, int], imus: Sequence[int]
+) -> str:
     """Returns the part of model.h for parameters and sensors."""
     weld, numbers = robot._weld, parameters_of(robot._weld.tree)
-    at = 0 if payload is None else _place(robot, payload)
+    at = 0 if payload is None else robot._link(payload, "payload")
     lists = {"bodies": numbers[BODIES], "rates": numbers[JOINTS], "moves": numbers[FREE]}
     lists |= {"payload_rotation": weld.rotation[at], "payload_origin": weld.origin[at]}
-    sizes = {"PAYLOAD_BODY": carrier, "NF": len(rubbing), "NB": len(weld.tree), "NR": len(numbers[JOINTS])}
+    sizes = {"PAYLOAD_BODY": carrier, "NF": len(rate_of_joint), "NB": len(weld.tree), "NR": len(numbers[JOINTS])}
     sizes |= {"NI": len(imus), "NL": len(robot.tree.links)}
     lines = [f"#define {name} {value}" for name, value in sizes.items()]
-    if payload is not None or rubbing:
+    if payload is not None or rate_of_joint:
         for name, array in lists.items():
             lines.append(f"static const double {name}[] = {{{', '.join(float(x).hex() for x in np.ravel(array))}}};")
-        lines.append(f"static const int rate_of[] = {{{', '.join(map(str, [*rubbing.values(), -1]))}}};")
+        lines.append(f"static const int rate_of[] = {{{', '.join(map(str, [*rate_of_joint.values(), -1]))}}};")
     if imus:
         lines.append(f"static const int imus[] = {{{', '.join(map(str, imus))}}};")
     return "\n".join([*lines, ""])

@@ -309,7 +309,7 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
             b.store(clear, vector_address(b, buffer, vector, entry), align=size)
 
     empty(shared, rolled.velocities * rolled.shared)
-    if rolled.adds:
+    if rolled.clears_outputs:
         empty(target, sum(operand.size for operand in rolled.signature.outputs))
     nothing = integer(0)
 

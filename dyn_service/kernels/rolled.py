@@ -164,8 +164,8 @@ class Rolled:
     bodies. stored, summed: number of stored values and of sums per body. totals: number of sums over all bodies.
     walks, last: computed after all passes; `last` is what no body owns. shared: columns of sums over bodies that move
     together, each with the entries of v. solved: outputs (nv, nv) that are replaced by solutions with the matrix of
-    the equations: their first entries, and whether they are symmetric. adds: whether outputs are cleared first.
-    errors: whether the last input has rounding errors, see `lower.with_errors`.
+    the equations: their first entries, and whether they are symmetric. clears_outputs: whether outputs are cleared
+    first. errors: whether the last input has rounding errors, see `lower.with_errors`.
     """
 
     signature: Signature
@@ -184,7 +184,7 @@ class Rolled:
     equations: tuple[Equations, ...]
     solved: tuple[tuple[int, bool], ...]
     elimination: Elimination
-    adds: bool
+    clears_outputs: bool
     errors: bool = False
 
     is_rolled: ClassVar[bool] = True

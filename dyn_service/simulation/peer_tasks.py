@@ -60,7 +60,10 @@ def mink_task(target: Target, *, frame_type: str = "body", **options: float) -> 
 
 def to_pinocchio(at: Configuration, q: ArrayLike, model: Any) -> Array:
     """Returns positions (..., nq) in the order and convention of a Pinocchio model, which writes some angles as
-    cosine and sine; joints that the robot does not have are neutral.
+    cosine and sine.
+
+    Joints that the robot does not have are neutral. So are followers of mimic joints, which have no entries in q and
+    whose relation is not part of `Configuration`: load the robot with `mimic=False` to set them.
     """
     given, neutral = np.asarray(q, float), load("to_pinocchio", "pinocchio").neutral(model)
     found = np.broadcast_to(neutral, (*given.shape[:-1], model.nq)).copy()
@@ -85,7 +88,10 @@ def from_pinocchio(at: Configuration, q: ArrayLike, model: Any) -> Array:
 
 
 def to_qpos(at: Configuration, q: ArrayLike, model: Any) -> Array:
-    """Returns positions (..., nq) as `qpos` of a MuJoCo model; joints that the robot does not have are at `qpos0`."""
+    """Returns positions (..., nq) as `qpos` of a MuJoCo model; joints that the robot does not have are at `qpos0`.
+
+    So are followers of mimic joints, as in `to_pinocchio`.
+    """
     theirs = to_mujoco(at, q).qpos
     found = np.broadcast_to(model.qpos0, (*theirs.shape[:-1], model.nq)).copy()
     found[..., _places(at, model)] = theirs

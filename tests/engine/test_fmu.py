@@ -396,6 +396,8 @@ ERRORS: dict[str, tuple[dict[str, Any], type[DynError], str]] = {
     "target": ({"target": "cortex-m7"}, UnimplementedError, "FMUs are written for Linux and macOS, not for thumbv7em"),
     "payload": ({"payload": "bub"}, NotFoundError, "robot 'pendulum' has no link 'bub'"),
     "imus": ({"imus": ["bub"]}, NotFoundError, "robot 'pendulum' has no link 'bub'"),
+    "one imu": ({"imus": "bub"}, NotFoundError, "robot 'pendulum' has no link 'bub'"),
+    "imu twice": ({"imus": ["base", "base"]}, InvalidArgumentError, "imus contains link 'base' twice"),
     "still payload": ({"payload": "base"}, InvalidArgumentError, "link 'base' never moves: a payload on it has no"),
     "name": ({"name": "7 arms"}, InvalidArgumentError, "name must begin with a letter"),
 }

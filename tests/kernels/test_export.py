@@ -538,6 +538,11 @@ ERRORS: dict[str, tuple[dict[str, object], type[DynError], str]] = {
     "link": ({"wrenches": ["lin"]}, NotFoundError, "has no link 'lin'"),
     "twice": ({"queries": ["inverse_dynamics"], "payload": ["base", "base"]}, InvalidArgumentError, "twice"),
     "not taken": ({"wrenches": "base"}, InvalidArgumentError, "none of the queries takes wrenches: omit it"),
+    "array": (
+        {"wrenches": np.array(["base", "pendulum"])},
+        InvalidArgumentError,
+        "none of the queries takes wrenches: omit it",
+    ),
     "none": ({"queries": []}, InvalidArgumentError, "at least one query"),
     "method": (
         {"queries": ["forward_dynamics:x"]},

@@ -90,8 +90,8 @@ def test_state_and_brakes(unit: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"engine": "own"}, InvalidArgumentError, "fmu: the file of engine 'fmu', expected both or neither"),
-        ({"fmu": ""}, InvalidArgumentError, "fmu: the file of engine 'fmu', expected both or neither"),
+        ({"engine": "own"}, InvalidArgumentError, "fmu: only engine 'fmu' takes an FMU, found engine 'own'"),
+        ({"fmu": ""}, InvalidArgumentError, "fmu: engine 'fmu' needs the path of an FMU"),
         ({"fmu": "none.fmu"}, NotFoundError, "there is no file 'none.fmu'"),
         ({"fmu": str(URDF / "ur5e.urdf")}, InvalidArgumentError, "is no co-simulation unit for this machine"),
         ({"overlay": {"gravity": [0.0, 0.0, 0.0]}}, InvalidArgumentError, "overlay: the FMU specifies the simulated"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import sys
 from typing import Any
 
@@ -222,6 +223,16 @@ def test_a_remote_robot(panda: Robot, tcp_server: Server) -> None:
         assert np.array_equal(robot.gravity_forces(q).forces.values, panda.gravity_forces(q.values))
         with pytest.raises(DynError, match="compute"):
             robot.gravity_forces(q.chunk())
+
+
+def test_errors_say_how_to_convert_arrays(panda: Robot) -> None:
+    q = np.zeros(8)
+    for wrong, how in (
+        (xr.DataArray(q), "xarray (DataArray): convert it with `.to_numpy()`"),
+        (da.from_array(q), "dask (Array): load it with `.compute()`"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=f"{re.escape(how)}$"):
+            panda.configuration.integrate(wrong, q)
 
 
 def test_the_plain_call_imports_nothing() -> None:

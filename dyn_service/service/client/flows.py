@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
-from dyn_service.api.arrays import found_instead
+from dyn_service.api.arrays import found_instead, vector
 from dyn_service.api.description import RobotDescription, RobotProperties
 from dyn_service.api.inputs import checked_options
 from dyn_service.api.named import lead_of
@@ -39,7 +39,7 @@ from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
 from dyn_service.model.order import NAMES, Order
 from dyn_service.service.protocol.arrays import ReplyArray, WireArray, may_be_infinite
-from dyn_service.service.protocol.inputs import pack, pack_overlay, pack_state
+from dyn_service.service.protocol.inputs import locked_of, pack, pack_overlay, pack_state
 from dyn_service.service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.service.protocol.messages import (
     ADMINISTRATION,
@@ -464,12 +464,12 @@ class RemoteRobotProperties(RobotProperties):
     def gravity(self) -> Array:
         """(3,) m/s^2 in world axes, used by calls without a gravity; of an overlay it may have leading axes."""
         given = None if self._overlay is None else self._overlay.gravity
-        return super().gravity if given is None else np.array(given, float)
+        return super().gravity if given is None else vector(given, "overlay.gravity").copy()
 
     @property
     def free(self) -> Array:
         """(nv,): 0 where a joint is locked by the overlay, else 1."""
-        locked = () if self._overlay is None else self._overlay.locked
+        locked = () if self._overlay is None else locked_of(self._overlay, "overlay")
         return np.array([float(joint not in locked) for joint in self.configuration.velocity_joints])
 
 

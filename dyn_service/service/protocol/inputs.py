@@ -242,15 +242,24 @@ def pack_overlay(value: Any, path: str) -> dict[str, Any]:
             packed.setdefault(part, {})[name] = {
                 key: pack_array(x, f"{path}.{part}.{name}.{key}") for key, x in given.items() if x is not None
             }
-    if isinstance(value.locked, str) or not isinstance(value.locked, Sequence):
-        raise invalid_argument(
-            f"{path}.locked", f"must be a list of joints' names, found {type(value.locked).__name__}"
-        )
-    if value.locked:
-        packed["locked"] = list(value.locked)
+    if locked := locked_of(value, path):
+        packed["locked"] = locked
     if value.gravity is not None:
         packed["gravity"] = pack_array(value.gravity, f"{path}.gravity")
     return packed
+
+
+def locked_of(overlay: Overlay, path: str) -> list[str]:
+    """Returns the names of the locked joints.
+
+    Raises:
+        InvalidArgumentError: They are not a sequence.
+    """
+    if isinstance(overlay.locked, str) or not isinstance(overlay.locked, Sequence):
+        raise invalid_argument(
+            f"{path}.locked", f"must be a list of joints' names, found {type(overlay.locked).__name__}"
+        )
+    return list(overlay.locked)
 
 
 def unpack_overlay(value: Any, path: str) -> Overlay:

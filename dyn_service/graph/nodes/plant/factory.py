@@ -292,8 +292,10 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
 
     if p.mjcf and p.engine != "mujoco":
         raise InvalidArgumentError("mjcf: a file for MuJoCo, expected engine 'mujoco'", path="mjcf")
-    if bool(p.fmu) != (p.engine == "fmu"):
-        raise InvalidArgumentError("fmu: the file of engine 'fmu', expected both or neither", path="fmu")
+    if p.engine == "fmu" and not p.fmu:
+        raise InvalidArgumentError("fmu: engine 'fmu' needs the path of an FMU", path="fmu")
+    if p.fmu and p.engine != "fmu":
+        raise InvalidArgumentError(f"fmu: only engine 'fmu' takes an FMU, found engine '{p.engine}'", path="fmu")
     if p.engine == "mujoco":
         return _mujoco(robot, p)
 
@@ -392,7 +394,7 @@ def _fmu(robot: Robot, p: PlantParameters, q: Array, efforts_of: EffortsOf) -> E
         FmuEngine(Path(p.fmu), robot.configuration, 1.0 / p.rate_hz, p.substeps, efforts_of),
         np.zeros(robot.nv),
     )
-    engine.acceleration(q, still, still)  # the unit begins
+    engine.acceleration(q, still, still)  # reports a unit that cannot start before the plant is ready
     return engine
 
 
