@@ -52,7 +52,8 @@ def study(
         if variable.size <= 64 and not str(key).endswith("_index"):
             say(f"{key} [{variable.attrs.get('units', '')}] {variable.dims}")
             say(variable.to_pandas().to_string() if 0 < variable.ndim < 3 else str(variable.values))
-    say(f"failures: {found.attrs['failures']}; results in {target}")
+    failed = ", ".join(f"{count:,} {reason}" for reason, count in found.attrs["failures"].items())
+    say(f"states that failed: {failed or 'none'}; results in {target}")
     return 0
 
 
