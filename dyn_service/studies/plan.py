@@ -228,7 +228,7 @@ class Plan:
 
     Args:
         robot: The robot.
-        vary: The quantities by target.
+        vary: The quantities by target; their order does not matter.
         samples: The samples by dimension.
         keep: Dimensions that reductions keep.
     """
@@ -237,7 +237,7 @@ class Plan:
         self, robot: Robot, vary: Mapping[str, Vary], samples: Mapping[str, Samples], keep: Sequence[str]
     ) -> None:
         self.robot = robot
-        self.quantities = [Quantity(robot, target, each) for target, each in vary.items()]
+        self.quantities = [Quantity(robot, target, each) for target, each in sorted(vary.items())]
         sizes: dict[str, int] = {}
         for of in self.quantities:
             if of.dim is None or (of.bounds is None and of.size is None):
@@ -258,7 +258,7 @@ class Plan:
             if name not in sizes:
                 raise NotFoundError(f"no quantity varies along '{name}'{did_you_mean(name, sizes)}", path="keep")
         self.keep = tuple(keep)
-        self.dims = tuple(sorted(sizes, key=lambda name: (name not in keep, name in samples, sizes[name])))
+        self.dims = tuple(sorted(sizes, key=lambda name: (name not in keep, name in samples, sizes[name], name)))
         self.shape = tuple(sizes[name] for name in self.dims)
         self.columns: dict[str, dict[str, slice]] = {}
         widths: dict[str, int] = {}
@@ -270,7 +270,7 @@ class Plan:
         self.samplers = {name: Sampler(samples[name], width) for name, width in widths.items()}
         self.inputs = frozenset(of.input for of in self.quantities if of.input)
         self._kept: dict[str, Any] = {}
-        self._overlays: dict[Any, Overlay | None] = {}
+        self._overlays: dict[Any, Overlay] = {}
 
     @property
     def states(self) -> int:
@@ -316,13 +316,15 @@ class Plan:
         altered = [of for of in self.quantities if not of.input]
         if altered:
             key = tuple((of.dim, at[place[of.dim]].start, at[place[of.dim]].stop) for of in altered if of.dim)
-            if key not in self._overlays:
-                if len(self._overlays) > 64:
-                    self._overlays.clear()
-                self._overlays[key] = _overlay(
+            made = self._overlays.get(key)  # another thread may clear the map
+            if made is None:
+                made = _overlay(
                     [(of, _part(of, at, place) if of.target == "overlay" else spread(of)) for of in altered]
                 )
-            found["overlay"] = self._overlays[key]
+                if len(self._overlays) > 64:
+                    self._overlays.clear()
+                self._overlays[key] = made
+            found["overlay"] = made
         return found
 
     def state(self, index: int) -> dict[str, Any]:
@@ -477,7 +479,7 @@ def _part(of: Quantity, at: Sequence[slice], place: Mapping[str, int]) -> Overla
     return mapped(of.table, some)
 
 
-def _overlay(given: Sequence[tuple[Quantity, Any]]) -> Overlay | None:
+def _overlay(given: Sequence[tuple[Quantity, Any]]) -> Overlay:
     """Returns the overlay of these values."""
     fields: dict[tuple[str, str], dict[str, Any]] = {}
     gravity, base = None, Overlay()

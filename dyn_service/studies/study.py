@@ -40,7 +40,7 @@ from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
 from dyn_service.support.validation import MismatchError, convert, dotted
 
-FORMAT = 1
+FORMAT = 2
 """Version of the store, part of its fingerprint."""
 
 TASK_S, MAX_LEAVES = 0.5, 256

@@ -144,6 +144,31 @@ def test_samples_do_not_depend_on_their_neighbours() -> None:
     assert len(ours) > 2 * TILE
 
 
+def test_the_order_of_quantities_does_not_matter(robot: Robot) -> None:
+    vary = {"v": Vary(uniform=(-1.0, 1.0)), "q": Vary(uniform=(-3.0, 3.0)), "a": Vary(constant=0.0)}
+    link = robot.link_names[-1]
+    vary |= {f"payload.{link}.mass": Vary(values=[1.0, 2.0], dim="mass"), "gravity": Vary(values=np.eye(2, 3), dim="g")}
+    plans = [Plan(robot, dict(order), {"sample": Samples(9)}, []) for order in (vary.items(), [*vary.items()][::-1])]
+    assert plans[0].dims == plans[1].dims == ("g", "mass", "sample")
+    for name in ("q", "v"):
+        assert np.array_equal(plans[0].state(23)[name], plans[1].state(23)[name])
+
+
+def test_threads_share_overlays(robot: Robot) -> None:
+    mass = f"payload.{robot.link_names[-1]}.mass"
+    plan = Plan(robot, {mass: Vary(values=np.arange(1.0, 201.0).tolist(), dim="m")}, {}, [])
+
+    class Cleared(dict):  # type: ignore[type-arg]
+        """A map that another thread clears as soon as an entry is in it."""
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            super().__setitem__(key, value)
+            self.clear()
+
+    plan._overlays = Cleared()
+    assert float(plan.state(7)["overlay"].payloads[0].mass) == 8.0
+
+
 def test_failures_are_counted(robot: Robot) -> None:
     q = np.zeros((5, 2))
     q[3, 0], q[4, 1] = np.inf, 400.0
