@@ -49,6 +49,7 @@ class ClosedLoop:
     """
 
     required = ("q", "v")
+    accepted = frozenset({*required, "overlay"})
 
     def __init__(self, robot: Robot, options: Mapping[str, Any]) -> None:
         self.robot = robot

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
@@ -30,7 +32,7 @@ from dyn_service.api.arguments import mapped
 from dyn_service.api.arrays import Array, read_npz
 from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags.reader import BagReader
 from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
@@ -46,6 +48,9 @@ KEPT_BYTES = 1 << 27
 
 MAX_LATIN = 1 << 24
 """Numbers of a Latin hypercube, which is computed as a whole."""
+
+NAME = r"[A-Za-z]\w*"
+"""Names of outputs and dimensions in the store."""
 
 _BITS = 32
 
@@ -171,6 +176,11 @@ class Quantity:
         self.nominal = _nominal(robot, target) if vary.relative else None
         defaults = {"uniform": "sample", "normal": "sample", "recording": "time", "constant": None}
         self.dim = None if kind == "constant" else vary.dim or defaults.get(kind, target)
+        if vary.dim is not None and not re.fullmatch(NAME, vary.dim):
+            raise InvalidArgumentError(
+                f"a dimension cannot be called {vary.dim!r}: a name has letters, digits and _",
+                path=f"vary.{target}.dim",
+            )
         self.table: Any = None
         self.bounds: tuple[Array, ...] | None = None
         self.shape: tuple[int, ...] = ()
@@ -195,7 +205,13 @@ class Quantity:
             ends = [np.broadcast_to(_doubles(target, x), core) for x in (low, high)]
             self.table = np.linspace(ends[0], ends[1], count)
         elif kind == "recording":
-            self.table = recording(robot, Path(vary.recording or ""), vary.topic)[target]
+            motion = recording(robot, Path(vary.recording or ""), vary.topic)
+            if target not in motion:
+                raise InvalidArgumentError(
+                    f"{vary.recording!r} has no array '{target}', only {', '.join(sorted(motion))}",
+                    path=f"vary.{target}",
+                )
+            self.table = motion[target]
         else:
             given = _doubles(target, vary.constant if kind == "constant" else vary.values)
             lead = () if kind == "constant" else given.shape[:1]
@@ -362,6 +378,10 @@ def recording(robot: Robot, path: Path, topic: str = "/joint_states") -> dict[st
             found = {name: np.asarray(x, dtype=np.float64) for name, x in read_npz(path).items()}
         except OSError as error:
             raise NotFoundError(f"recording {str(path)!r} cannot be read: {error.strerror}") from None
+        except DynError:
+            raise
+        except (BadZipFile, ValueError, TypeError, EOFError, KeyError):
+            raise InvalidArgumentError(f"recording {str(path)!r} is no file of `numpy.savez` with numbers") from None
     else:
         with BagReader(path) as bag:
             bag.check([topic])

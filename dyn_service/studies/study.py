@@ -19,6 +19,7 @@ import json
 import math
 import os
 import pickle
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
@@ -33,9 +34,10 @@ import numpy as np
 
 from dyn_service.api.arrays import Array
 from dyn_service.api.inputs import row_of
+from dyn_service.api.queries import Overlay
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.studies.plan import LEAF, TILE, Plan, Samples, Vary, blocks, extent
+from dyn_service.studies.plan import LEAF, NAME, TILE, Plan, Samples, Vary, blocks, extent
 from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
 from dyn_service.support.validation import MismatchError, convert, dotted
@@ -111,12 +113,12 @@ class Estimate(NamedTuple):
 class Row:
     """The answers of a query of the table at blocks of states.
 
-    required: names of inputs. template: the Dataset of one state, with dimensions, coordinates and units.
+    required, accepted: names of inputs. template: the Dataset of one state, with dimensions, coordinates and units.
     """
 
     def __init__(self, robot: Robot, query: str, options: Mapping[str, Any]) -> None:
         self.robot, self.row, self.options = robot, row_of(query), dict(options)
-        self.required = self.row.required
+        self.required, self.accepted = self.row.required, frozenset(self.row.inputs)
 
     def template(self, state: Mapping[str, Any]) -> Any:
         """Returns the labelled answer at one state."""
@@ -154,6 +156,10 @@ class _Wanted(NamedTuple):
     sums: tuple[int, ...]
 
 
+def _is_effort(of: _Wanted) -> bool:
+    return of.labels.attrs.get("units") == "N m | N" and of.labels.dims == ("joint",)
+
+
 class Study:
     """A study of a robot; `Robot.study` makes it."""
 
@@ -168,6 +174,13 @@ class Study:
         self._outer = math.prod(self._kept)
         if not said.outputs:
             raise InvalidArgumentError("a study needs outputs", path="outputs")
+        for name in said.outputs:
+            if not re.fullmatch(NAME, name) or name in ("code", "partial", "result", *self.plan.dims):
+                raise InvalidArgumentError(
+                    f"an output cannot be called {name!r}: a name has letters, digits and _, and is none of code, "
+                    "partial, result and the dimensions",
+                    path=f"outputs.{name}",
+                )
 
     @cached_property
     def _answers(self) -> dict[str, Any]:
@@ -186,6 +199,16 @@ class Study:
                         raise InvalidArgumentError(
                             f"{of.query} needs '{needed}': vary it, or make it constant", path="vary"
                         )
+        for of in self.plan.quantities:
+            name, users = (
+                of.input or "overlay",
+                [key for key, each in found.items() if (of.input or "overlay") in each.accepted],
+            )
+            if not users or (not of.input and len(users) < len(found)):
+                wrong = next(key for key in found if key not in users).partition(" ")[0]
+                raise InvalidArgumentError(
+                    f"{wrong} has no input '{name}', so {of.target} has no effect on it", path=f"vary.{of.target}"
+                )
         return found
 
     @cached_property
@@ -216,11 +239,21 @@ class Study:
                 places = [known.index(each) for each in names]
                 entries = entries.take(places, labels.dims.index(dim))
                 labels = labels.isel({dim: places})
+            for dim in {*map(str, labels.dims), f"{name}_bin"} & {*self.plan.dims}:
+                raise InvalidArgumentError(f"{of.query} itself has a dimension '{dim}': name another", path="vary")
             if of.reduce is not None and "histogram" in of.reduce and of.range is None:
                 raise InvalidArgumentError("a histogram needs a range", path=f"outputs.{name}.range")
             sums = tuple(sorted({_POWERS[each] for each in of.reduce or () if each in _POWERS}))
             everything = entries.size == templates[key][field].size and not of.select
             found.append(_Wanted(name, of, key, field, None if everything else entries.ravel(), labels, sums))
+        for each in self.said.check:
+            if each == "effort":
+                checked, what = any(map(_is_effort, found)), "an output of efforts, such as inverse_dynamics"
+            else:
+                name = "q" if each == "position" else "v"
+                checked, what = name in self.plan.inputs, f"the quantity '{name}'"
+            if not checked:
+                raise InvalidArgumentError(f"the check of the {each} needs {what}", path="check")
         return found
 
     @cached_property
@@ -228,14 +261,17 @@ class Study:
         """Identifies robot and study: a store has results of one."""
 
         def plain(x: Any) -> Any:
-            return (
-                repr(np.asarray(x).tolist())
-                if isinstance(x, np.ndarray | np.generic)
-                else repr(getattr(x, "content", x))
+            return repr(np.asarray(x).tolist()) if isinstance(x, np.ndarray | np.generic) else repr(x)
+
+        def exact(of: Vary) -> Vary:
+            given = {name: getattr(of, name) for name in ("constant", "values")}
+            return msgspec.structs.replace(
+                of, **{name: repr(x.content) for name, x in given.items() if isinstance(x, Overlay)}
             )
 
         tables = [of.table.tobytes() for of in self.plan.quantities if of.vary.recording]
-        said = msgspec.json.encode(msgspec.to_builtins(self.said, enc_hook=plain), order="sorted")
+        all_of = msgspec.structs.replace(self.said, vary={name: exact(of) for name, of in self.said.vary.items()})
+        said = msgspec.json.encode(msgspec.to_builtins(all_of, enc_hook=plain), order="sorted")
         return hashlib.sha256(
             b" ".join([self.robot.fingerprint.encode(), str(FORMAT).encode(), said, *tables])
         ).hexdigest()[:32]
@@ -417,9 +453,10 @@ class Study:
                 "position": [(inputs.get("q"), limits.lower, limits.upper)],
                 "velocity": [(inputs.get("v"), -limits.speeds, limits.speeds)],
                 "effort": [
-                    (x, -limits.efforts, limits.efforts)
+                    (x, -most, most)
                     for w, x in zip(self._wanted, answers, strict=True)
-                    if w.labels.attrs.get("units") == "N m | N" and w.labels.dims == ("joint",) and w.entries is None
+                    if _is_effort(w)
+                    for most in [limits.efforts if w.entries is None else limits.efforts[w.entries]]
                 ],
             }[each]
             for x, low, high in pairs:
@@ -524,12 +561,16 @@ class Study:
                     f"{group.attrs['fingerprint']}): name a new one",
                     path="store",
                 )
-            return group
-        if list(group.members()):
+            if group.attrs["ready"]:
+                return group
+            for name in [name for name, _ in group.members()]:  # an earlier run ended while it made them
+                del group[name]
+        elif list(group.members()):
             raise FailedPreconditionError(f"'{store}' is no store of a study: name a new one", path="store")
         count = leaves or self._default_leaves()
         tasks = self._tasks(count)
         template = self.task(0, 0, 1)
+        group.attrs.update({"robot": self.robot.name, "leaves": count, "fingerprint": self.fingerprint, "ready": False})
         parts = group.require_group("partial")
         for name, x in template.items():
             if name == "states":
@@ -567,7 +608,7 @@ class Study:
                 dimension_names=list(self.plan.dims),
             )
         parts.create_array("done", shape=(self._outer, tasks), chunks=(1, 1), dtype="u1", fill_value=0)
-        group.attrs.update({"robot": self.robot.name, "leaves": count, "fingerprint": self.fingerprint})
+        group.attrs["ready"] = True
         return group
 
     def _write(self, group: Any, outer: int, task: int, count: int, made: dict[str, Any]) -> None:
@@ -602,7 +643,7 @@ class Study:
                 extra = x.shape[2:]
                 variables[f"{name}_{what}"] = (
                     (*dims, *labels.dims, *more),
-                    x.reshape((*shape, *core, *extra)),
+                    x.reshape((*shape, *core, *extra)) + 0,  # -0 becomes 0
                     labels.attrs,
                 )
 
