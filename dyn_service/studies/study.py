@@ -156,8 +156,20 @@ class _Wanted(NamedTuple):
     sums: tuple[int, ...]
 
 
+def folded(op: np.ufunc, x: Array) -> Array:
+    """Returns op.reduce(x, axis=0) of (states, n), in an order that depends on the shape alone.
+
+    64 states at a time are one long row: NumPy is slow at many short ones.
+    """
+    whole, n = len(x) // 64 * 64, x.shape[1]
+    if not whole or not n:
+        return np.asarray(op.reduce(x, axis=0))
+    head = op.reduce(x[:whole].reshape(-1, 64 * n), axis=0).reshape(64, n)
+    return np.asarray(op.reduce(head if whole == len(x) else np.concatenate([head, x[whole:]]), axis=0))
+
+
 def _is_effort(of: _Wanted) -> bool:
-    return of.labels.attrs.get("units") == "N m | N" and of.labels.dims == ("joint",)
+    return bool(of.labels.attrs.get("units") == "N m | N" and of.labels.dims == ("joint",))
 
 
 class Study:
@@ -199,15 +211,16 @@ class Study:
                         raise InvalidArgumentError(
                             f"{of.query} needs '{needed}': vary it, or make it constant", path="vary"
                         )
-        for of in self.plan.quantities:
+        for quantity in self.plan.quantities:
             name, users = (
-                of.input or "overlay",
-                [key for key, each in found.items() if (of.input or "overlay") in each.accepted],
+                quantity.input or "overlay",
+                [key for key, each in found.items() if (quantity.input or "overlay") in each.accepted],
             )
-            if not users or (not of.input and len(users) < len(found)):
+            if not users or (not quantity.input and len(users) < len(found)):
                 wrong = next(key for key in found if key not in users).partition(" ")[0]
                 raise InvalidArgumentError(
-                    f"{wrong} has no input '{name}', so {of.target} has no effect on it", path=f"vary.{of.target}"
+                    f"{wrong} has no input '{name}', so {quantity.target} has no effect on it",
+                    path=f"vary.{quantity.target}",
                 )
         return found
 
@@ -347,7 +360,7 @@ class Study:
             size = wanted.labels.size
             for each in wanted.of.reduce or ():
                 if each in _EXTREMES:
-                    made[f"{wanted.name} {each}"] = np.full(size, np.nan)
+                    made[f"{wanted.name} {each}"] = np.full(size, np.inf if each == "min" else -np.inf)
                     made[f"{wanted.name} {each} index"] = np.full(size, -1, np.int64)
                 elif each == "histogram":
                     made[f"{wanted.name} {each}"] = np.zeros((size, wanted.of.bins + 2), np.int64)
@@ -381,91 +394,104 @@ class Study:
         """Adds the states of one tile to the results of a task."""
         inputs, answers = self._tile_answers([*kept, *at])
         shape = tuple(part.stop - part.start for part in at)
-        codes = self._codes(inputs, answers, shape)
+        ends = [(folded(np.minimum, x), folded(np.maximum, x)) for x in answers]
+        codes = self._codes(inputs, answers, ends, shape)
+        # Leaves and tiles are ranges of the index: their blocks are whole along all dimensions after the divided one.
+        start = base
+        for k, part in enumerate(at):
+            start += part.start * math.prod(self._reduced[k + 1 :])
         ok = None
         if codes is not None:
-            index = self._indices(at, base)
             for k, code in enumerate((NOT_FINITE, *BEYOND.values())):
                 bad = np.flatnonzero(codes & code)
                 made["codes"][k] += len(bad)
-                if len(bad) and (made["first"][k] < 0 or index[bad].min() < made["first"][k]):
-                    made["first"][k] = index[bad].min()
+                if len(bad) and made["first"][k] < 0:
+                    made["first"][k] = start + bad[0]
             ok = np.flatnonzero(codes & NOT_FINITE == 0) if (codes & NOT_FINITE).any() else None
-        made["count"][leaf] += math.prod(shape) if ok is None else len(ok)
-        for wanted, x in zip(self._wanted, answers, strict=True):
+        count = math.prod(shape) if ok is None else len(ok)
+        made["count"][leaf] += count
+        for wanted, x, end in zip(self._wanted, answers, ends, strict=True):
             if wanted.of.reduce is None:
                 stored[wanted.name][tile] = x.reshape(*shape, -1)
-                continue
-            columns = np.ascontiguousarray((x if ok is None else x[ok]).T)
-            if columns.shape[1]:
-                self._reduce(made, wanted, columns, leaf, at, base, ok)
+            elif ok is None:
+                self._reduce(made, wanted, x, end, leaf, range(start, start + count))
+            elif count:
+                some = x[ok]
+                end = folded(np.minimum, some), folded(np.maximum, some)
+                self._reduce(made, wanted, some, end, leaf, (start + ok).tolist())
         if stored and codes is not None:
             stored["code"][tile] = codes.reshape(shape)
 
     def _reduce(
-        self, made: dict[str, Any], wanted: _Wanted, x: Array, leaf: int, at: list[slice], base: int, ok: Any
+        self,
+        made: dict[str, Any],
+        wanted: _Wanted,
+        x: Array,
+        end: tuple[Array, Array],
+        leaf: int,
+        indices: Sequence[int],
     ) -> None:
-        """Adds the columns (entries, states) to the reductions of an output."""
+        """Adds finite rows (states, entries) with these smallest and largest numbers to the reductions of an output."""
+        low, high = end
         for each in wanted.of.reduce or ():
             if each in _EXTREMES:
                 values, places = made[f"{wanted.name} {each}"], made[f"{wanted.name} {each} index"]
-                y = np.abs(x) if each == "absmax" else x
-                best = y.min(1) if each == "min" else y.max(1)
-                better = ~(best >= values) if each == "min" else ~(best <= values)
-                better |= best == values  # a state of lower index may be in a later tile
+                best = low if each == "min" else high if each == "max" else np.maximum(high, -low)
+                better = best < values if each == "min" else best > values  # states of equal values came before
                 for k in np.flatnonzero(better):
-                    index = self._indices(at, base)
-                    here = (index if ok is None else index[ok])[y[k] == best[k]].min()
-                    places[k] = here if best[k] != values[k] else min(here, places[k])
-                    values[k] = best[k]
+                    column = np.abs(x[:, k]) if each == "absmax" else x[:, k]
+                    places[k], values[k] = indices[int((column == best[k]).argmax())], best[k]
             elif each == "histogram":
-                ranges = np.broadcast_to(np.array(wanted.of.range, dtype=np.float64), (len(x), 2))
-                low, high = ranges[:, :1], ranges[:, 1:]
-                bins = (
-                    np.floor((x - low) * (wanted.of.bins / (high - low))).clip(-1, wanted.of.bins).astype(np.int64) + 1
-                )
-                for row, entry in enumerate(bins):
-                    made[f"{wanted.name} {each}"][row] += np.bincount(entry, minlength=wanted.of.bins + 2)
+                bins = wanted.of.bins
+                ranges = np.broadcast_to(np.array(wanted.of.range, dtype=np.float64), (x.shape[1], 2))
+                first, last = ranges[:, 0], ranges[:, 1]
+                found = np.floor((x - first) * (bins / (last - first))).clip(-1, bins).astype(np.int64)
+                found += np.arange(x.shape[1]) * (bins + 2) + 1
+                counted = made[f"{wanted.name} {each}"]
+                counted += np.bincount(found.ravel(), minlength=counted.size).reshape(counted.shape)
         for power in wanted.sums:
             y = x if power == 1 else x * x if power == 2 else np.abs(x * x * x)
-            made[f"{wanted.name} sum {power}"][leaf] += y.sum(1)
+            made[f"{wanted.name} sum {power}"][leaf] += folded(np.add, y)
 
-    def _indices(self, at: Sequence[slice], base: int) -> Any:
-        """Returns the indices of the states of a tile."""
-        ranges = np.ix_(*(np.arange(part.start, part.stop) for part in at)) if at else ()
-        strides = [math.prod(self._reduced[k + 1 :]) for k in range(len(at))]
-        total: Any = base
-        for each, stride in zip(ranges, strides, strict=True):
-            total = total + each * stride
-        return np.ravel(total)
-
-    def _codes(self, inputs: Mapping[str, Any], answers: Sequence[Array], shape: tuple[int, ...]) -> Any:
-        """Returns the codes of the states of a tile; None if all are 0."""
+    def _codes(
+        self,
+        inputs: Mapping[str, Any],
+        answers: Sequence[Array],
+        ends: Sequence[tuple[Array, Array]],
+        shape: tuple[int, ...],
+    ) -> Any:
+        """Returns the codes of the states of a tile; None if all are 0. ends: of each answer, smallest and largest."""
         count = math.prod(shape)
         codes = None
-        if not all(math.isfinite(x.sum()) for x in answers):
+        if not all(np.isfinite(end).all() for pair in ends for end in pair):
             good = [np.isfinite(x).all(axis=1) for x in answers]
             codes = np.where(np.logical_and.reduce(good), 0, NOT_FINITE).astype(np.uint8)
         lead = tuple(n for n in shape if n > 1)
         limits = self.robot.limits
+
+        def of_input(name: str, low: Array, high: Array) -> list[Any]:
+            x = np.asarray(inputs[name], dtype=np.float64)
+            rows = x.reshape(-1, x.shape[-1])
+            return [(x, low, high, (folded(np.minimum, rows), folded(np.maximum, rows)))]
+
         for each in self.said.check:
-            pairs: Any = {
-                "position": [(inputs.get("q"), limits.lower, limits.upper)],
-                "velocity": [(inputs.get("v"), -limits.speeds, limits.speeds)],
-                "effort": [
-                    (x, -most, most)
-                    for w, x in zip(self._wanted, answers, strict=True)
-                    if _is_effort(w)
-                    for most in [limits.efforts if w.entries is None else limits.efforts[w.entries]]
-                ],
-            }[each]
-            for x, low, high in pairs:
-                if x is not None:
-                    x = x.reshape(*lead, x.shape[-1]) if x.shape[:-1] == (count,) else x
-                    bad = np.broadcast_to(((x < low) | (x > high)).any(axis=-1), lead).ravel()
-                    if bad.any():
-                        codes = np.zeros(count, np.uint8) if codes is None else codes
-                        codes[bad] |= BEYOND[each]
+            if each == "position":
+                pairs = of_input("q", limits.lower, limits.upper)
+            elif each == "velocity":
+                pairs = of_input("v", -limits.speeds, limits.speeds)
+            else:
+                pairs = []
+                for wanted, x, end in zip(self._wanted, answers, ends, strict=True):
+                    if _is_effort(wanted):
+                        most = limits.efforts if wanted.entries is None else limits.efforts[wanted.entries]
+                        pairs.append((x.reshape(*lead, x.shape[-1]), -most, most, end))
+            for x, low, high, (smallest, largest) in pairs:
+                if (smallest >= low).all() and (largest <= high).all():  # false for NaN
+                    continue
+                bad = np.broadcast_to(((x < low) | (x > high)).any(axis=-1), lead).ravel()
+                if bad.any():
+                    codes = np.zeros(count, np.uint8) if codes is None else codes
+                    codes[bad] |= BEYOND[each]
         return codes
 
     def run(
