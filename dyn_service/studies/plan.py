@@ -110,9 +110,11 @@ def blocks(shape: Sequence[int], block: Sequence[int], first: int = 0, last: int
     """Yields the slices of blocks number `first` to `last` of an array, in C order."""
     grid = [-(-size // step) for size, step in zip(shape, block, strict=True)]
     for number in range(first, math.prod(grid) if last is None else last):
-        place = np.unravel_index(number, grid) if grid else ()
-        starts = [int(k) * step for k, step in zip(place, block, strict=True)]
-        yield tuple(slice(a, min(a + s, n)) for a, s, n in zip(starts, block, shape, strict=True))
+        found, rest = [], number
+        for size, step, count in zip(reversed(shape), reversed(block), reversed(grid), strict=True):
+            rest, place = divmod(rest, count)
+            found.append(slice(place * step, min((place + 1) * step, size)))
+        yield tuple(reversed(found))
 
 
 class Sampler:

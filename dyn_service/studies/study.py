@@ -20,6 +20,7 @@ import math
 import os
 import pickle
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
@@ -184,6 +185,7 @@ class Study:
         self._tile = extent(self._leaf, TILE)
         self._leaves = math.prod(-(-n // s) for n, s in zip(self._reduced, self._leaf, strict=True))
         self._outer = math.prod(self._kept)
+        self._local = threading.local()
         if not said.outputs:
             raise InvalidArgumentError("a study needs outputs", path="outputs")
         for name in said.outputs:
@@ -438,7 +440,7 @@ class Study:
                 values, places = made[f"{wanted.name} {each}"], made[f"{wanted.name} {each} index"]
                 best = low if each == "min" else high if each == "max" else np.maximum(high, -low)
                 better = best < values if each == "min" else best > values  # states of equal values came before
-                for k in np.flatnonzero(better):
+                for k in np.flatnonzero(better) if better.any() else ():
                     column = np.abs(x[:, k]) if each == "absmax" else x[:, k]
                     places[k], values[k] = indices[int((column == best[k]).argmax())], best[k]
             elif each == "histogram":
@@ -450,8 +452,20 @@ class Study:
                 counted = made[f"{wanted.name} {each}"]
                 counted += np.bincount(found.ravel(), minlength=counted.size).reshape(counted.shape)
         for power in wanted.sums:
-            y = x if power == 1 else x * x if power == 2 else np.abs(x * x * x)
+            y = x
+            if power > 1:
+                y = np.multiply(x, x, out=self._scratch(x.shape))
+            if power == 3:
+                np.abs(np.multiply(y, x, out=y), out=y)
             made[f"{wanted.name} sum {power}"][leaf] += folded(np.add, y)
+
+    def _scratch(self, shape: tuple[int, ...]) -> Array:
+        """Returns memory of this thread for numbers of a tile."""
+        kept: dict[tuple[int, ...], Array] = self._local.__dict__
+        if shape not in kept:
+            kept.clear()
+            kept[shape] = np.empty(shape)
+        return kept[shape]
 
     def _codes(
         self,
@@ -463,7 +477,7 @@ class Study:
         """Returns the codes of the states of a tile; None if all are 0. ends: of each answer, smallest and largest."""
         count = math.prod(shape)
         codes = None
-        if not all(np.isfinite(end).all() for pair in ends for end in pair):
+        if not all(math.isfinite(k) for pair in ends for end in pair for k in end.tolist()):
             good = [np.isfinite(x).all(axis=1) for x in answers]
             codes = np.where(np.logical_and.reduce(good), 0, NOT_FINITE).astype(np.uint8)
         lead = tuple(n for n in shape if n > 1)
