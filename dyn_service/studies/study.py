@@ -461,11 +461,12 @@ class Study:
 
     def _scratch(self, shape: tuple[int, ...]) -> Array:
         """Returns memory of this thread for numbers of a tile."""
-        kept: dict[tuple[int, ...], Array] = self._local.__dict__
+        kept: Any = self._local.__dict__
         if shape not in kept:
             kept.clear()
             kept[shape] = np.empty(shape)
-        return kept[shape]
+        found: Array = kept[shape]
+        return found
 
     def _codes(
         self,
