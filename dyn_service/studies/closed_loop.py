@@ -34,7 +34,10 @@ OUTPUTS: Mapping[str, tuple[str, str]] = {
 }
 
 _RECORDS = 64
-"""Records of a rollout, about."""
+"""The fewest records of a rollout of at least as many steps; the last one is its end."""
+
+_MOST_RECORDS = 1 << 19
+"""Records at a time, of all states of a batch."""
 
 
 class ClosedLoop:
@@ -46,6 +49,7 @@ class ClosedLoop:
     """
 
     required = ("q", "v")
+    accepted = frozenset({*required, "overlay"})
 
     def __init__(self, robot: Robot, options: Mapping[str, Any]) -> None:
         self.robot = robot
@@ -72,7 +76,9 @@ class ClosedLoop:
             raise InvalidArgumentError(
                 f"closed_loop needs dt, steps and the numbers of the law: {fault}", path="options"
             ) from None
-        self.how["every"] = max(1, self.how["steps"] // _RECORDS)
+        steps = self.how["steps"]
+        # Steps after the last record are not computed, so records are a divisor of the steps apart.
+        self.how["every"] = next(k for k in range(max(1, steps // _RECORDS), 0, -1) if steps % k == 0)
 
     def template(self, state: Mapping[str, Any]) -> Any:
         """Returns the labelled answer at one state."""
@@ -97,7 +103,12 @@ class ClosedLoop:
             return x if x.ndim == axes else np.broadcast_to(x, (*lead, *core)).reshape(count, *core)
 
         robots = None if overlay is None else mapped(overlay, flat)
-        made = np.concatenate([np.zeros((0, len(OUTPUTS))), *self._rollouts(q, v, robots)])
+        most = max(1, _MOST_RECORDS // (self.how["steps"] // self.how["every"] + 1))
+        parts = [np.zeros((0, len(OUTPUTS)))]
+        for begin in range(0, count, most):
+            some = slice(begin, begin + most)
+            parts += self._rollouts(q[some], v[some], None if robots is None else mapped(robots, _rows(some)))
+        made = np.concatenate(parts)
         return {name: made[:, k].reshape(lead) for k, name in enumerate(OUTPUTS)}
 
     def _rollouts(self, q: Array, v: Array, overlay: Any) -> list[Array]:

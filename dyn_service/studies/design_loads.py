@@ -58,6 +58,7 @@ class Loads:
     """
 
     required = ("q", "v", "a")
+    accepted = frozenset({*required, "overlay"})
 
     def __init__(self, robot: Robot, options: Mapping[str, Any]) -> None:
         self.robot = robot

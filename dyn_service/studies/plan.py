@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
@@ -30,7 +32,7 @@ from dyn_service.api.arguments import mapped
 from dyn_service.api.arrays import Array, read_npz
 from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags.reader import BagReader
 from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
@@ -46,6 +48,9 @@ KEPT_BYTES = 1 << 27
 
 MAX_LATIN = 1 << 24
 """Numbers of a Latin hypercube, which is computed as a whole."""
+
+NAME = r"[A-Za-z]\w*"
+"""Names of outputs and dimensions in the store."""
 
 _BITS = 32
 
@@ -105,9 +110,11 @@ def blocks(shape: Sequence[int], block: Sequence[int], first: int = 0, last: int
     """Yields the slices of blocks number `first` to `last` of an array, in C order."""
     grid = [-(-size // step) for size, step in zip(shape, block, strict=True)]
     for number in range(first, math.prod(grid) if last is None else last):
-        place = np.unravel_index(number, grid) if grid else ()
-        starts = [int(k) * step for k, step in zip(place, block, strict=True)]
-        yield tuple(slice(a, min(a + s, n)) for a, s, n in zip(starts, block, shape, strict=True))
+        found, rest = [], number
+        for size, step, count in zip(reversed(shape), reversed(block), reversed(grid), strict=True):
+            rest, place = divmod(rest, count)
+            found.append(slice(place * step, min((place + 1) * step, size)))
+        yield tuple(reversed(found))
 
 
 class Sampler:
@@ -171,6 +178,11 @@ class Quantity:
         self.nominal = _nominal(robot, target) if vary.relative else None
         defaults = {"uniform": "sample", "normal": "sample", "recording": "time", "constant": None}
         self.dim = None if kind == "constant" else vary.dim or defaults.get(kind, target)
+        if vary.dim is not None and not re.fullmatch(NAME, vary.dim):
+            raise InvalidArgumentError(
+                f"a dimension cannot be called {vary.dim!r}: a name has letters, digits and _",
+                path=f"vary.{target}.dim",
+            )
         self.table: Any = None
         self.bounds: tuple[Array, ...] | None = None
         self.shape: tuple[int, ...] = ()
@@ -195,7 +207,13 @@ class Quantity:
             ends = [np.broadcast_to(_doubles(target, x), core) for x in (low, high)]
             self.table = np.linspace(ends[0], ends[1], count)
         elif kind == "recording":
-            self.table = recording(robot, Path(vary.recording or ""), vary.topic)[target]
+            motion = recording(robot, Path(vary.recording or ""), vary.topic)
+            if target not in motion:
+                raise InvalidArgumentError(
+                    f"{vary.recording!r} has no array '{target}', only {', '.join(sorted(motion))}",
+                    path=f"vary.{target}",
+                )
+            self.table = motion[target]
         else:
             given = _doubles(target, vary.constant if kind == "constant" else vary.values)
             lead = () if kind == "constant" else given.shape[:1]
@@ -228,7 +246,7 @@ class Plan:
 
     Args:
         robot: The robot.
-        vary: The quantities by target.
+        vary: The quantities by target; their order does not matter.
         samples: The samples by dimension.
         keep: Dimensions that reductions keep.
     """
@@ -237,7 +255,7 @@ class Plan:
         self, robot: Robot, vary: Mapping[str, Vary], samples: Mapping[str, Samples], keep: Sequence[str]
     ) -> None:
         self.robot = robot
-        self.quantities = [Quantity(robot, target, each) for target, each in vary.items()]
+        self.quantities = [Quantity(robot, target, each) for target, each in sorted(vary.items())]
         sizes: dict[str, int] = {}
         for of in self.quantities:
             if of.dim is None or (of.bounds is None and of.size is None):
@@ -258,7 +276,7 @@ class Plan:
             if name not in sizes:
                 raise NotFoundError(f"no quantity varies along '{name}'{did_you_mean(name, sizes)}", path="keep")
         self.keep = tuple(keep)
-        self.dims = tuple(sorted(sizes, key=lambda name: (name not in keep, name in samples, sizes[name])))
+        self.dims = tuple(sorted(sizes, key=lambda name: (name not in keep, name in samples, sizes[name], name)))
         self.shape = tuple(sizes[name] for name in self.dims)
         self.columns: dict[str, dict[str, slice]] = {}
         widths: dict[str, int] = {}
@@ -270,7 +288,7 @@ class Plan:
         self.samplers = {name: Sampler(samples[name], width) for name, width in widths.items()}
         self.inputs = frozenset(of.input for of in self.quantities if of.input)
         self._kept: dict[str, Any] = {}
-        self._overlays: dict[Any, Overlay | None] = {}
+        self._overlays: dict[Any, Overlay] = {}
 
     @property
     def states(self) -> int:
@@ -316,13 +334,15 @@ class Plan:
         altered = [of for of in self.quantities if not of.input]
         if altered:
             key = tuple((of.dim, at[place[of.dim]].start, at[place[of.dim]].stop) for of in altered if of.dim)
-            if key not in self._overlays:
-                if len(self._overlays) > 64:
-                    self._overlays.clear()
-                self._overlays[key] = _overlay(
+            made = self._overlays.get(key)  # another thread may clear the map
+            if made is None:
+                made = _overlay(
                     [(of, _part(of, at, place) if of.target == "overlay" else spread(of)) for of in altered]
                 )
-            found["overlay"] = self._overlays[key]
+                if len(self._overlays) > 64:
+                    self._overlays.clear()
+                self._overlays[key] = made
+            found["overlay"] = made
         return found
 
     def state(self, index: int) -> dict[str, Any]:
@@ -360,6 +380,10 @@ def recording(robot: Robot, path: Path, topic: str = "/joint_states") -> dict[st
             found = {name: np.asarray(x, dtype=np.float64) for name, x in read_npz(path).items()}
         except OSError as error:
             raise NotFoundError(f"recording {str(path)!r} cannot be read: {error.strerror}") from None
+        except DynError:
+            raise
+        except (BadZipFile, ValueError, TypeError, EOFError, KeyError):
+            raise InvalidArgumentError(f"recording {str(path)!r} is no file of `numpy.savez` with numbers") from None
     else:
         with BagReader(path) as bag:
             bag.check([topic])
@@ -477,7 +501,7 @@ def _part(of: Quantity, at: Sequence[slice], place: Mapping[str, int]) -> Overla
     return mapped(of.table, some)
 
 
-def _overlay(given: Sequence[tuple[Quantity, Any]]) -> Overlay | None:
+def _overlay(given: Sequence[tuple[Quantity, Any]]) -> Overlay:
     """Returns the overlay of these values."""
     fields: dict[tuple[str, str], dict[str, Any]] = {}
     gravity, base = None, Overlay()

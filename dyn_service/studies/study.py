@@ -19,6 +19,8 @@ import json
 import math
 import os
 import pickle
+import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
@@ -33,14 +35,15 @@ import numpy as np
 
 from dyn_service.api.arrays import Array
 from dyn_service.api.inputs import row_of
+from dyn_service.api.queries import Overlay
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.studies.plan import LEAF, TILE, Plan, Samples, Vary, blocks, extent
+from dyn_service.studies.plan import LEAF, NAME, TILE, Plan, Samples, Vary, blocks, extent
 from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
 from dyn_service.support.validation import MismatchError, convert, dotted
 
-FORMAT = 1
+FORMAT = 2
 """Version of the store, part of its fingerprint."""
 
 TASK_S, MAX_LEAVES = 0.5, 256
@@ -103,7 +106,7 @@ class Estimate(NamedTuple):
     def __str__(self) -> str:
         """Returns a line for people."""
         return (
-            f"{self.states:,} states in {self.tasks:,} tasks: about {self.seconds:.3g} s, "
+            f"states: {self.states:,}, tasks: {self.tasks:,}; about {self.seconds:.3g} s, "
             f"{self.bytes / 1e6:.3g} MB in the store, {self.memory / 1e6:.3g} MB of memory"
         )
 
@@ -111,12 +114,12 @@ class Estimate(NamedTuple):
 class Row:
     """The answers of a query of the table at blocks of states.
 
-    required: names of inputs. template: the Dataset of one state, with dimensions, coordinates and units.
+    required, accepted: names of inputs. template: the Dataset of one state, with dimensions, coordinates and units.
     """
 
     def __init__(self, robot: Robot, query: str, options: Mapping[str, Any]) -> None:
         self.robot, self.row, self.options = robot, row_of(query), dict(options)
-        self.required = self.row.required
+        self.required, self.accepted = self.row.required, frozenset(self.row.inputs)
 
     def template(self, state: Mapping[str, Any]) -> Any:
         """Returns the labelled answer at one state."""
@@ -154,6 +157,22 @@ class _Wanted(NamedTuple):
     sums: tuple[int, ...]
 
 
+def folded(op: np.ufunc, x: Array) -> Array:
+    """Returns op.reduce(x, axis=0) of (states, n), in an order that depends on the shape alone.
+
+    64 states at a time are one long row: NumPy is slow at many short ones.
+    """
+    whole, n = len(x) // 64 * 64, x.shape[1]
+    if not whole or not n:
+        return np.asarray(op.reduce(x, axis=0))
+    head = op.reduce(x[:whole].reshape(-1, 64 * n), axis=0).reshape(64, n)
+    return np.asarray(op.reduce(head if whole == len(x) else np.concatenate([head, x[whole:]]), axis=0))
+
+
+def _is_effort(of: _Wanted) -> bool:
+    return bool(of.labels.attrs.get("units") == "N m | N" and of.labels.dims == ("joint",))
+
+
 class Study:
     """A study of a robot; `Robot.study` makes it."""
 
@@ -166,8 +185,16 @@ class Study:
         self._tile = extent(self._leaf, TILE)
         self._leaves = math.prod(-(-n // s) for n, s in zip(self._reduced, self._leaf, strict=True))
         self._outer = math.prod(self._kept)
+        self._local = threading.local()
         if not said.outputs:
             raise InvalidArgumentError("a study needs outputs", path="outputs")
+        for name in said.outputs:
+            if not re.fullmatch(NAME, name) or name in ("code", "partial", "result", *self.plan.dims):
+                raise InvalidArgumentError(
+                    f"an output cannot be called {name!r}: a name has letters, digits and _, and is none of code, "
+                    "partial, result and the dimensions",
+                    path=f"outputs.{name}",
+                )
 
     @cached_property
     def _answers(self) -> dict[str, Any]:
@@ -186,6 +213,17 @@ class Study:
                         raise InvalidArgumentError(
                             f"{of.query} needs '{needed}': vary it, or make it constant", path="vary"
                         )
+        for quantity in self.plan.quantities:
+            name, users = (
+                quantity.input or "overlay",
+                [key for key, each in found.items() if (quantity.input or "overlay") in each.accepted],
+            )
+            if not users or (not quantity.input and len(users) < len(found)):
+                wrong = next(key for key in found if key not in users).partition(" ")[0]
+                raise InvalidArgumentError(
+                    f"{wrong} has no input '{name}', so {quantity.target} has no effect on it",
+                    path=f"vary.{quantity.target}",
+                )
         return found
 
     @cached_property
@@ -216,11 +254,21 @@ class Study:
                 places = [known.index(each) for each in names]
                 entries = entries.take(places, labels.dims.index(dim))
                 labels = labels.isel({dim: places})
+            for dim in {*map(str, labels.dims), f"{name}_bin"} & {*self.plan.dims}:
+                raise InvalidArgumentError(f"{of.query} itself has a dimension '{dim}': name another", path="vary")
             if of.reduce is not None and "histogram" in of.reduce and of.range is None:
                 raise InvalidArgumentError("a histogram needs a range", path=f"outputs.{name}.range")
             sums = tuple(sorted({_POWERS[each] for each in of.reduce or () if each in _POWERS}))
             everything = entries.size == templates[key][field].size and not of.select
             found.append(_Wanted(name, of, key, field, None if everything else entries.ravel(), labels, sums))
+        for each in self.said.check:
+            if each == "effort":
+                checked, what = any(map(_is_effort, found)), "an output of efforts, such as inverse_dynamics"
+            else:
+                name = "q" if each == "position" else "v"
+                checked, what = name in self.plan.inputs, f"the quantity '{name}'"
+            if not checked:
+                raise InvalidArgumentError(f"the check of the {each} needs {what}", path="check")
         return found
 
     @cached_property
@@ -228,14 +276,17 @@ class Study:
         """Identifies robot and study: a store has results of one."""
 
         def plain(x: Any) -> Any:
-            return (
-                repr(np.asarray(x).tolist())
-                if isinstance(x, np.ndarray | np.generic)
-                else repr(getattr(x, "content", x))
+            return repr(np.asarray(x).tolist()) if isinstance(x, np.ndarray | np.generic) else repr(x)
+
+        def exact(of: Vary) -> Vary:
+            given = {name: getattr(of, name) for name in ("constant", "values")}
+            return msgspec.structs.replace(
+                of, **{name: repr(x.content) for name, x in given.items() if isinstance(x, Overlay)}
             )
 
         tables = [of.table.tobytes() for of in self.plan.quantities if of.vary.recording]
-        said = msgspec.json.encode(msgspec.to_builtins(self.said, enc_hook=plain), order="sorted")
+        all_of = msgspec.structs.replace(self.said, vary={name: exact(of) for name, of in self.said.vary.items()})
+        said = msgspec.json.encode(msgspec.to_builtins(all_of, enc_hook=plain), order="sorted")
         return hashlib.sha256(
             b" ".join([self.robot.fingerprint.encode(), str(FORMAT).encode(), said, *tables])
         ).hexdigest()[:32]
@@ -311,7 +362,7 @@ class Study:
             size = wanted.labels.size
             for each in wanted.of.reduce or ():
                 if each in _EXTREMES:
-                    made[f"{wanted.name} {each}"] = np.full(size, np.nan)
+                    made[f"{wanted.name} {each}"] = np.full(size, np.inf if each == "min" else -np.inf)
                     made[f"{wanted.name} {each} index"] = np.full(size, -1, np.int64)
                 elif each == "histogram":
                     made[f"{wanted.name} {each}"] = np.zeros((size, wanted.of.bins + 2), np.int64)
@@ -345,90 +396,117 @@ class Study:
         """Adds the states of one tile to the results of a task."""
         inputs, answers = self._tile_answers([*kept, *at])
         shape = tuple(part.stop - part.start for part in at)
-        codes = self._codes(inputs, answers, shape)
+        ends = [(folded(np.minimum, x), folded(np.maximum, x)) for x in answers]
+        codes = self._codes(inputs, answers, ends, shape)
+        # Leaves and tiles are ranges of the index: their blocks are whole along all dimensions after the divided one.
+        start = base
+        for k, part in enumerate(at):
+            start += part.start * math.prod(self._reduced[k + 1 :])
         ok = None
         if codes is not None:
-            index = self._indices(at, base)
             for k, code in enumerate((NOT_FINITE, *BEYOND.values())):
                 bad = np.flatnonzero(codes & code)
                 made["codes"][k] += len(bad)
-                if len(bad) and (made["first"][k] < 0 or index[bad].min() < made["first"][k]):
-                    made["first"][k] = index[bad].min()
+                if len(bad) and made["first"][k] < 0:
+                    made["first"][k] = start + bad[0]
             ok = np.flatnonzero(codes & NOT_FINITE == 0) if (codes & NOT_FINITE).any() else None
-        made["count"][leaf] += math.prod(shape) if ok is None else len(ok)
-        for wanted, x in zip(self._wanted, answers, strict=True):
+        count = math.prod(shape) if ok is None else len(ok)
+        made["count"][leaf] += count
+        for wanted, x, end in zip(self._wanted, answers, ends, strict=True):
             if wanted.of.reduce is None:
                 stored[wanted.name][tile] = x.reshape(*shape, -1)
-                continue
-            columns = np.ascontiguousarray((x if ok is None else x[ok]).T)
-            if columns.shape[1]:
-                self._reduce(made, wanted, columns, leaf, at, base, ok)
+            elif ok is None:
+                self._reduce(made, wanted, x, end, leaf, range(start, start + count))
+            elif count:
+                some = x[ok]
+                end = folded(np.minimum, some), folded(np.maximum, some)
+                self._reduce(made, wanted, some, end, leaf, (start + ok).tolist())
         if stored and codes is not None:
             stored["code"][tile] = codes.reshape(shape)
 
     def _reduce(
-        self, made: dict[str, Any], wanted: _Wanted, x: Array, leaf: int, at: list[slice], base: int, ok: Any
+        self,
+        made: dict[str, Any],
+        wanted: _Wanted,
+        x: Array,
+        end: tuple[Array, Array],
+        leaf: int,
+        indices: Sequence[int],
     ) -> None:
-        """Adds the columns (entries, states) to the reductions of an output."""
+        """Adds finite rows (states, entries) with these smallest and largest numbers to the reductions of an output."""
+        low, high = end
         for each in wanted.of.reduce or ():
             if each in _EXTREMES:
                 values, places = made[f"{wanted.name} {each}"], made[f"{wanted.name} {each} index"]
-                y = np.abs(x) if each == "absmax" else x
-                best = y.min(1) if each == "min" else y.max(1)
-                better = ~(best >= values) if each == "min" else ~(best <= values)
-                better |= best == values  # a state of lower index may be in a later tile
-                for k in np.flatnonzero(better):
-                    index = self._indices(at, base)
-                    here = (index if ok is None else index[ok])[y[k] == best[k]].min()
-                    places[k] = here if best[k] != values[k] else min(here, places[k])
-                    values[k] = best[k]
+                best = low if each == "min" else high if each == "max" else np.maximum(high, -low)
+                better = best < values if each == "min" else best > values  # states of equal values came before
+                for k in np.flatnonzero(better) if better.any() else ():
+                    column = np.abs(x[:, k]) if each == "absmax" else x[:, k]
+                    places[k], values[k] = indices[int((column == best[k]).argmax())], best[k]
             elif each == "histogram":
-                ranges = np.broadcast_to(np.array(wanted.of.range, dtype=np.float64), (len(x), 2))
-                low, high = ranges[:, :1], ranges[:, 1:]
-                bins = (
-                    np.floor((x - low) * (wanted.of.bins / (high - low))).clip(-1, wanted.of.bins).astype(np.int64) + 1
-                )
-                for row, entry in enumerate(bins):
-                    made[f"{wanted.name} {each}"][row] += np.bincount(entry, minlength=wanted.of.bins + 2)
+                bins = wanted.of.bins
+                ranges = np.broadcast_to(np.array(wanted.of.range, dtype=np.float64), (x.shape[1], 2))
+                first, last = ranges[:, 0], ranges[:, 1]
+                found = np.floor((x - first) * (bins / (last - first))).clip(-1, bins).astype(np.int64)
+                found += np.arange(x.shape[1]) * (bins + 2) + 1
+                counted = made[f"{wanted.name} {each}"]
+                counted += np.bincount(found.ravel(), minlength=counted.size).reshape(counted.shape)
         for power in wanted.sums:
-            y = x if power == 1 else x * x if power == 2 else np.abs(x * x * x)
-            made[f"{wanted.name} sum {power}"][leaf] += y.sum(1)
+            y = x
+            if power > 1:
+                y = np.multiply(x, x, out=self._scratch(x.shape))
+            if power == 3:
+                np.abs(np.multiply(y, x, out=y), out=y)
+            made[f"{wanted.name} sum {power}"][leaf] += folded(np.add, y)
 
-    def _indices(self, at: Sequence[slice], base: int) -> Any:
-        """Returns the indices of the states of a tile."""
-        ranges = np.ix_(*(np.arange(part.start, part.stop) for part in at)) if at else ()
-        strides = [math.prod(self._reduced[k + 1 :]) for k in range(len(at))]
-        total: Any = base
-        for each, stride in zip(ranges, strides, strict=True):
-            total = total + each * stride
-        return np.ravel(total)
+    def _scratch(self, shape: tuple[int, ...]) -> Array:
+        """Returns memory of this thread for numbers of a tile."""
+        kept: Any = self._local.__dict__
+        if shape not in kept:
+            kept.clear()
+            kept[shape] = np.empty(shape)
+        found: Array = kept[shape]
+        return found
 
-    def _codes(self, inputs: Mapping[str, Any], answers: Sequence[Array], shape: tuple[int, ...]) -> Any:
-        """Returns the codes of the states of a tile; None if all are 0."""
+    def _codes(
+        self,
+        inputs: Mapping[str, Any],
+        answers: Sequence[Array],
+        ends: Sequence[tuple[Array, Array]],
+        shape: tuple[int, ...],
+    ) -> Any:
+        """Returns the codes of the states of a tile; None if all are 0. ends: of each answer, smallest and largest."""
         count = math.prod(shape)
         codes = None
-        if not all(math.isfinite(x.sum()) for x in answers):
+        if not all(math.isfinite(k) for pair in ends for end in pair for k in end.tolist()):
             good = [np.isfinite(x).all(axis=1) for x in answers]
             codes = np.where(np.logical_and.reduce(good), 0, NOT_FINITE).astype(np.uint8)
         lead = tuple(n for n in shape if n > 1)
         limits = self.robot.limits
+
+        def of_input(name: str, low: Array, high: Array) -> list[Any]:
+            x = np.asarray(inputs[name], dtype=np.float64)
+            rows = x.reshape(-1, x.shape[-1])
+            return [(x, low, high, (folded(np.minimum, rows), folded(np.maximum, rows)))]
+
         for each in self.said.check:
-            pairs: Any = {
-                "position": [(inputs.get("q"), limits.lower, limits.upper)],
-                "velocity": [(inputs.get("v"), -limits.speeds, limits.speeds)],
-                "effort": [
-                    (x, -limits.efforts, limits.efforts)
-                    for w, x in zip(self._wanted, answers, strict=True)
-                    if w.labels.attrs.get("units") == "N m | N" and w.labels.dims == ("joint",) and w.entries is None
-                ],
-            }[each]
-            for x, low, high in pairs:
-                if x is not None:
-                    x = x.reshape(*lead, x.shape[-1]) if x.shape[:-1] == (count,) else x
-                    bad = np.broadcast_to(((x < low) | (x > high)).any(axis=-1), lead).ravel()
-                    if bad.any():
-                        codes = np.zeros(count, np.uint8) if codes is None else codes
-                        codes[bad] |= BEYOND[each]
+            if each == "position":
+                pairs = of_input("q", limits.lower, limits.upper)
+            elif each == "velocity":
+                pairs = of_input("v", -limits.speeds, limits.speeds)
+            else:
+                pairs = []
+                for wanted, x, end in zip(self._wanted, answers, ends, strict=True):
+                    if _is_effort(wanted):
+                        most = limits.efforts if wanted.entries is None else limits.efforts[wanted.entries]
+                        pairs.append((x.reshape(*lead, x.shape[-1]), -most, most, end))
+            for x, low, high, (smallest, largest) in pairs:
+                if (smallest >= low).all() and (largest <= high).all():  # false for NaN
+                    continue
+                bad = np.broadcast_to(((x < low) | (x > high)).any(axis=-1), lead).ravel()
+                if bad.any():
+                    codes = np.zeros(count, np.uint8) if codes is None else codes
+                    codes[bad] |= BEYOND[each]
         return codes
 
     def run(
@@ -524,12 +602,16 @@ class Study:
                     f"{group.attrs['fingerprint']}): name a new one",
                     path="store",
                 )
-            return group
-        if list(group.members()):
+            if group.attrs["ready"]:
+                return group
+            for name in [name for name, _ in group.members()]:  # an earlier run ended while it made them
+                del group[name]
+        elif list(group.members()):
             raise FailedPreconditionError(f"'{store}' is no store of a study: name a new one", path="store")
         count = leaves or self._default_leaves()
         tasks = self._tasks(count)
         template = self.task(0, 0, 1)
+        group.attrs.update({"robot": self.robot.name, "leaves": count, "fingerprint": self.fingerprint, "ready": False})
         parts = group.require_group("partial")
         for name, x in template.items():
             if name == "states":
@@ -567,7 +649,7 @@ class Study:
                 dimension_names=list(self.plan.dims),
             )
         parts.create_array("done", shape=(self._outer, tasks), chunks=(1, 1), dtype="u1", fill_value=0)
-        group.attrs.update({"robot": self.robot.name, "leaves": count, "fingerprint": self.fingerprint})
+        group.attrs["ready"] = True
         return group
 
     def _write(self, group: Any, outer: int, task: int, count: int, made: dict[str, Any]) -> None:
@@ -602,7 +684,7 @@ class Study:
                 extra = x.shape[2:]
                 variables[f"{name}_{what}"] = (
                     (*dims, *labels.dims, *more),
-                    x.reshape((*shape, *core, *extra)),
+                    x.reshape((*shape, *core, *extra)) + 0,  # -0 becomes 0
                     labels.attrs,
                 )
 

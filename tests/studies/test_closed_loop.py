@@ -61,3 +61,15 @@ def test_a_rollout_that_diverges_does_not_end_the_others() -> None:
         ClosedLoop(robot, {"law": "pid"})
     with pytest.raises(InvalidArgumentError, match="steps"):
         ClosedLoop(robot, {"law": "pd", "q_ref": 0, "kp": 0, "kd": 0, "dt": 1e-3})
+
+
+@pytest.mark.parametrize("steps", [67, 190, 1000])
+def test_a_rollout_ends_at_its_last_step(steps: int) -> None:
+    robot = Robot.from_urdf("urdf/double_pendulum.urdf")
+    loop = ClosedLoop(robot, {**OPTIONS, "kp": 10.0, "kd": 1.0, "steps": steps})
+    state = {"q": np.array([0.3, 0.1]), "v": np.array([0.2, -0.4])}
+    motion = robot.simulate(state["q"], state["v"], loop.law, dt=1e-3, steps=steps)
+    found = loop(state)
+    assert found["final_error"] == np.abs(motion.q[-1] - [0.5, -0.5]).max()
+    assert found["final_speed"] == np.abs(motion.v[-1]).max()
+    assert len(loop.replay(state).q) <= 2 * 64 + 1

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service import Robot
-from dyn_service.errors import DynError, FailedPreconditionError
+from dyn_service import Inertial, Overlay, Robot
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.studies.plan import TILE, Plan, Sampler, Samples, Vary
 from dyn_service.studies.study import Study, specification
 from tests.phrases import naming
@@ -144,6 +144,31 @@ def test_samples_do_not_depend_on_their_neighbours() -> None:
     assert len(ours) > 2 * TILE
 
 
+def test_the_order_of_quantities_does_not_matter(robot: Robot) -> None:
+    vary = {"v": Vary(uniform=(-1.0, 1.0)), "q": Vary(uniform=(-3.0, 3.0)), "a": Vary(constant=0.0)}
+    link = robot.link_names[-1]
+    vary |= {f"payload.{link}.mass": Vary(values=[1.0, 2.0], dim="mass"), "gravity": Vary(values=np.eye(2, 3), dim="g")}
+    plans = [Plan(robot, dict(order), {"sample": Samples(9)}, []) for order in (vary.items(), [*vary.items()][::-1])]
+    assert plans[0].dims == plans[1].dims == ("g", "mass", "sample")
+    for name in ("q", "v"):
+        assert np.array_equal(plans[0].state(23)[name], plans[1].state(23)[name])
+
+
+def test_threads_share_overlays(robot: Robot) -> None:
+    mass = f"payload.{robot.link_names[-1]}.mass"
+    plan = Plan(robot, {mass: Vary(values=np.arange(1.0, 201.0).tolist(), dim="m")}, {}, [])
+
+    class Cleared(dict):  # type: ignore[type-arg]
+        """A map that another thread clears as soon as an entry is in it."""
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            super().__setitem__(key, value)
+            self.clear()
+
+    plan._overlays = Cleared()
+    assert float(plan.state(7)["overlay"].payloads[0].mass) == 8.0
+
+
 def test_failures_are_counted(robot: Robot) -> None:
     q = np.zeros((5, 2))
     q[3, 0], q[4, 1] = np.inf, 400.0
@@ -173,6 +198,11 @@ def test_errors_name_the_field(robot: Robot) -> None:
         (at, {"tau": {"query": "gravity_forces", "reduce": ["median"]}}, ("reduce",)),
         (at, {"tau": {"query": "gravity_forces", "select": {"joint": ["x"]}}}, ("'x'", "'joint'")),
         (at, {"tau": {"query": "gravity_forces", "reduce": ["histogram"]}}, ("range",)),
+        ({**at, "tua": {"constant": 0}}, ok, ("gravity_forces", "'tua'")),
+        ({"q": {"values": [0], "dim": "joint"}}, ok, ("gravity_forces", "'joint'")),
+        ({"q": {"values": [0], "dim": "a/b"}}, ok, ("a/b",)),
+        (at, {"code": {"query": "gravity_forces"}}, ("code",)),
+        (at, {"a.b": {"query": "gravity_forces"}}, ("a.b",)),
         ({**at, "v": {"values": [1, 2], "dim": "n"}, "a": {"values": [1], "dim": "n"}}, ok, ("'n'", "2")),
     ):
         with pytest.raises(DynError) as caught:
@@ -180,10 +210,65 @@ def test_errors_name_the_field(robot: Robot) -> None:
         assert all(word in f"{caught.value} {caught.value.path}" for word in words), str(caught.value)
 
 
+def test_checks_of_selected_outputs(robot: Robot) -> None:
+    vary = {"q": {"constant": 0.0}, "v": {"constant": 0.0}, "a": {"values": [[0.0, 0.0], [0.0, 1e9]], "dim": "n"}}
+    last = robot.joint_names[-1]
+    of = {"tau": {"query": "inverse_dynamics", "select": {"joint": [last]}, "reduce": ["max"]}}
+    found = robot.study(vary, of, check=["effort"]).run()
+    assert json.loads(found.attrs["failures"]) == {"effort": 1}
+    assert json.loads(found.attrs["first_failures"]) == {"effort": 1}
+    kinetic = {"e": {"query": "energy", "output": "kinetic", "reduce": ["max"]}}
+    for check, outputs, given, word in (
+        ("effort", kinetic, vary, "inverse_dynamics"),
+        ("velocity", {"g": {"query": "gravity_forces"}}, {"q": {"constant": 0.0}}, "'v'"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=word):
+            robot.study(
+                {k: x for k, x in given.items() if outputs is not kinetic or k != "a"}, outputs, check=[check]
+            ).run()
+
+
+def test_numbers_of_the_fingerprint_are_exact(robot: Robot) -> None:
+    link = robot.link_names[-1]
+    masses = np.linspace(1.0, 2.0, 2000)
+    other = masses.copy()
+    other[1000] = np.nextafter(other[1000], 2.0)
+    outputs = {"tau": {"query": "gravity_forces", "reduce": ["max"]}}
+    made = [
+        robot.study({"q": {"constant": 0.0}, "overlay": {"values": Overlay(links={link: Inertial(mass=x)})}}, outputs)
+        for x in (masses, masses.copy(), other)
+    ]
+    assert made[0].fingerprint == made[1].fingerprint != made[2].fingerprint
+
+
+def test_a_store_that_was_not_ready_is_made_again(robot: Robot, tmp_path: Path) -> None:
+    import zarr
+
+    vary = {"q": {"uniform": [-1.0, 1.0]}}
+    outputs = {"tau": {"query": "gravity_forces"}, "top": {"query": "gravity_forces", "reduce": ["max"]}}
+    study = robot.study(vary, outputs, samples={"sample": {"count": 100}})
+    create = zarr.Group.create_array
+
+    def fails(group: Any, name: str, **how: Any) -> Any:
+        if name == "tau":
+            raise KeyboardInterrupt
+        return create(group, name, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zarr.Group, "create_array", fails)
+        with pytest.raises(KeyboardInterrupt):
+            study.run(tmp_path / "s", leaves=1)
+    assert study.run(tmp_path / "s").identical(study.run())
+
+
 def test_entries_robots_and_recordings(robot: Robot, tmp_path: Path) -> None:
     v = np.random.default_rng(0).normal(size=(20, 2))
     np.savez(tmp_path / "motion.npz", t=np.arange(20) * 0.1, q=0.1 * v, v=v)
     file = str(tmp_path / "motion.npz")
+    (tmp_path / "text.npz").write_text("no archive")
+    for name, target in (("text.npz", "q"), ("motion.npz", "tau")):
+        with pytest.raises(InvalidArgumentError, match=name):
+            Plan(robot, {target: Vary(recording=str(tmp_path / name))}, {}, [])
     last = robot.link_names[-1]
     vary = {name: Vary(recording=file) for name in ("q", "v", "a")}
     vary |= {f"link.{last}.mass": Vary(uniform=(0.9, 1.1), relative=True, dim="sample")}
