@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +53,7 @@ def study(
         if variable.size <= 64 and not str(key).endswith("_index"):
             say(f"{key} [{variable.attrs.get('units', '')}] {variable.dims}")
             say(variable.to_pandas().to_string() if 0 < variable.ndim < 3 else str(variable.values))
-    failed = ", ".join(f"{count:,} {reason}" for reason, count in found.attrs["failures"].items())
+    failed = ", ".join(f"{count:,} {reason}" for reason, count in json.loads(found.attrs["failures"]).items())
     say(f"states that failed: {failed or 'none'}; results in {target}")
     return 0
 
