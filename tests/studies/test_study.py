@@ -119,7 +119,7 @@ def test_killed_and_completed(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "dyn_service", "study", str(file)], capture_output=True, text=True, check=True
     )
-    assert "200,000 states" in done.stdout
+    assert "states: 200,000, tasks:" in done.stdout
     import xarray as xr
 
     robot = Robot.from_urdf("urdf/double_pendulum.urdf")
