@@ -214,14 +214,11 @@ class Study:
                             f"{of.query} needs '{needed}': vary it, or make it constant", path="vary"
                         )
         for quantity in self.plan.quantities:
-            name, users = (
-                quantity.input or "overlay",
-                [key for key, each in found.items() if (quantity.input or "overlay") in each.accepted],
-            )
-            if not users or (not quantity.input and len(users) < len(found)):
-                wrong = next(key for key in found if key not in users).partition(" ")[0]
+            name = quantity.input or "overlay"
+            if not any(name in each.accepted for each in found.values()):
+                queries = ", ".join(sorted({key.partition(" ")[0] for key in found}))
                 raise InvalidArgumentError(
-                    f"{wrong} has no input '{name}', so {quantity.target} has no effect on it",
+                    f"no query of the study ({queries}) has the input '{name}', so {quantity.target} has no effect",
                     path=f"vary.{quantity.target}",
                 )
         return found

@@ -307,3 +307,15 @@ def test_a_cluster_loses_a_worker(study: Study) -> None:
 
         assert want.identical(study.run(leaves=1, scheduler=cluster.scheduler_address, progress=kill))
     assert killed
+
+
+def test_a_payload_without_effect_on_any_query_is_an_error(robot: Robot) -> None:
+    payload = {f"payload.{robot.link_names[-1]}.mass": {"values": [1.0, 2.0]}}
+    poses = {"query": "link_poses", "output": "position"}
+    with pytest.raises(
+        InvalidArgumentError, match=naming("no query of the study (link_poses) has the input 'overlay'")
+    ):
+        robot.study({"q": {"constant": 0.5}, **payload}, {"place": poses}).explain()
+    torques = {"query": "gravity_forces"}
+    both = robot.study({"q": {"constant": 0.5}, **payload}, {"tau": torques, "place": poses}).run()
+    assert np.ptp(both.tau.values, axis=0).max() > 1.0
