@@ -35,7 +35,7 @@ class MpcParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
     horizon_s: float = 0.4
     position_weight: float = 100.0
     velocity_weight: float = 3.0
-    velocity_share: float = 0.95
+    velocity_share: float = 0.9
 
 
 class Mpc(Law):
