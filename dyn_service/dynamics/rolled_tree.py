@@ -103,8 +103,8 @@ def known_of_first(walk: Walk, values: Sequence[Mat]) -> dict[tuple[int, int], M
 class PairMatrix:
     """A matrix over the velocities, with entries for each body and its ancestors. Several can share one walk.
 
-    first: per kind of a, the block (a, a). across: per kinds `like` of a, and b: see `Walk`: the block (b, a). along:
-    the transposed block (a, b), by the same kinds. Both have the shape (nv_b, nv_a).
+    first: per kind of a, the block (a, a). across: the block (b, a), along: the transposed block (a, b), both of shape
+    (nv_b, nv_a), per kinds `like` of a (see `Walk`) and b.
     """
 
     walk: Walk

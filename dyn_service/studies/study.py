@@ -9,7 +9,7 @@
 The states are divided into leaves of up to 65,536 states, and those into tiles of 4,096, each a box in the study's
 dimensions that does not depend on how the study is run. Sums are added in order within a leaf, and over leaves
 exactly (`math.fsum`), so that results have the same bits for any number of threads, processes or interruptions. A task
-is some leaves. One process writes the store; a task's results come first, then its mark.
+is some leaves. One process writes the store; a task's results come first, then its entry in `done`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Specification(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class Estimate(NamedTuple):
-    """What a run needs. seconds: predicted from one tile. bytes: of the store. memory: bytes at a time."""
+    """What a run needs. seconds: predicted from one leaf. bytes: of the store. memory: bytes at a time."""
 
     states: int
     tasks: int
@@ -104,7 +104,7 @@ class Estimate(NamedTuple):
     memory: int
 
     def __str__(self) -> str:
-        """Returns a line for people."""
+        """Returns a one-line summary."""
         return (
             f"states: {self.states:,}, tasks: {self.tasks:,}; about {self.seconds:.3g} s, "
             f"{self.bytes / 1e6:.3g} MB in the store, {self.memory / 1e6:.3g} MB of memory"
@@ -293,7 +293,7 @@ class Study:
         return self.plan.state(int(index))
 
     def explain(self, *, workers: int | None = None) -> Estimate:
-        """Returns states, time and memory of a run, from the time of one tile."""
+        """Returns states, time and memory of a run, from the time of one leaf."""
         took = self._leaf_seconds
         count = workers or os.cpu_count() or 1
         states = self.plan.states
