@@ -98,8 +98,8 @@ def serve_metrics(endpoint: str, listen: str, keys: Path | None = None, server_k
             server, thread = start_http_server(int(port), host, registry)
         except OSError as fault:
             raise UnavailableError(f"cannot listen on {listen}: {fault.strerror}", path="listen") from None
-        say(f"ready: http://{host}:{server.server_port}/metrics of {endpoint}")
         try:
+            say(f"ready: http://{host}:{server.server_port}/metrics of {endpoint}")  # after it, SIGINT ends the loop
             while thread.is_alive():
                 time.sleep(1.0)
         except KeyboardInterrupt:
