@@ -38,9 +38,9 @@ from dyn_service import Robot, __version__
 
 ROOT = Path(__file__).parents[1]
 ROBOTS = ("ur5e", "panda", "ten_body_tree", "solo12", "upper_body")
-CHAINS = (4, 16, 48)
+CHAINS = (2, 16, 64, 256, 1024, 4096)
 QUERIES = ("inverse_dynamics", "forward_dynamics", "mass_matrix")
-BATCHES = (1, 64, 4096, 262_144)
+BATCHES = (1, 64, 4096, 1_000_000)
 GRAVITY = 9.81
 WITHIN = 1e-8
 """Largest difference relative to the largest entry: rounding in double precision, where masses differ by 1e3."""
@@ -121,11 +121,14 @@ class Pinocchio(Peer):
     """Its Python bindings, in a loop over the states."""
 
     name, package = "Pinocchio, Python", "pin"
+    most_joints = 256
 
     def __init__(self, urdf: str, joints: Sequence[str]) -> None:
         import pinocchio
 
         self.pin = pinocchio
+        if len(joints) > self.most_joints:
+            raise MemoryError("its Data has tensors of nv^3 numbers, 8.5 GB for 512 joints")
         self.model = pinocchio.buildModelFromXML(urdf)
         self.model.gravity.linear = np.array([0.0, 0.0, -GRAVITY])
         self.data = self.model.createData()

@@ -85,6 +85,11 @@ class BoundCall:
     signature: Signature
     size: int
 
+    @property
+    def threads_from(self) -> int:
+        """The number of states from which a batch is computed by two threads."""
+        return -(-2 * PART_BYTES // max(self.size, 1)) * host().lanes
+
     def _moves(self, given: tuple[Any, ...]) -> bool:
         """Returns whether a locked joint moves."""
         for k in self.still:
@@ -263,7 +268,7 @@ class RowCalls:
             self._bound.clear()
         key = self._key(others)
         self._bound[key] = bound
-        self._threads_from = min(self._threads_from, -(-2 * PART_BYTES // max(bound.size, 1)) * host().lanes)
+        self._threads_from = min(self._threads_from, bound.threads_from)
         if key == self._defaults:
             self._prefer(direct, with_wrenches, bound.finish)
 
@@ -303,6 +308,8 @@ class RowCalls:
             if chosen.finish is not None and not chosen.in_place and any(array is not None for array in out):
                 return None
             answer = None
+            if workers > 1 and all(x.__class__ is np.ndarray and x.shape[:1] < (chosen.threads_from,) for x in given):
+                workers = 1  # the direct call takes less time
             direct = chosen.direct if wrenches < 0 else chosen.with_wrenches
             if out and workers == 1 and direct is not None and (wrenches < 0 or not any(_arrays_of(others[wrenches]))):
                 answer = direct(given, others, out)

@@ -13,6 +13,7 @@ import pytest
 from dyn_service import InvalidArgumentError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Overlay, Payload, Query
 from dyn_service.engine import calls
+from tests.counting import calls_of
 from tests.passive import small
 from tests.phrases import naming
 
@@ -186,3 +187,13 @@ def test_a_forked_process_has_threads_of_its_own(arm: Robot) -> None:
     if child == 0:
         os._exit(0 if arm.inverse_dynamics(*given).tobytes() == expected else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_workers_add_little_to_a_batch_too_small_for_them(shared: Robot) -> None:
+    given, out = given_to(shared, QUERIES["inverse_dynamics"]), np.empty((STATES, shared.nv))
+
+    def count(workers: int) -> int:
+        return calls_of(lambda: shared.inverse_dynamics(*given, out=out, workers=workers))
+
+    count(2)
+    assert count(2) <= count(1) + 16  # 11; without the direct call 51
