@@ -10,8 +10,11 @@ import typer
 from dyn_service.cli.console import ROBOT, Joints, Mimic, Root, XacroArguments, assigned, robot_file, say, tell
 from dyn_service.errors import InvalidArgumentError
 
+_FUNCTIONS_ONLY, _FMU_ONLY = ("queries", "wrenches"), ("integrator", "dt", "effort_limits", "imus")
+
 
 def export(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help=ROBOT)],
     arguments: XacroArguments = None,
     queries: Annotated[
@@ -64,10 +67,11 @@ def export(
     from dyn_service import Robot
 
     pushed, loaded, sensors = _split(wrenches), _split(payload), _split(imus)
-    if fmu is None and sensors:
-        raise InvalidArgumentError("--imus needs --fmu", path="imus")
-    if fmu is not None and pushed:
-        raise InvalidArgumentError("--wrenches is for functions, not for an FMU: omit it", path="wrenches")
+    for each in _FMU_ONLY if fmu is None else _FUNCTIONS_ONLY:
+        source = context.get_parameter_source(each)
+        if source is not None and source.name == "COMMANDLINE":
+            what = "needs --fmu" if fmu is None else "is for functions, not for an FMU: omit it"
+            raise InvalidArgumentError(f"--{each.replace('_', '-')} {what}", path=each)
     if fmu is not None and len(loaded) > 1:
         raise InvalidArgumentError(f"--payload of an FMU must be one link, found {', '.join(loaded)}", path="payload")
     given = assigned(arguments)

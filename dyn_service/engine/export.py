@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dyn_service import __version__
+from dyn_service.api.arrays import found
 from dyn_service.api.inputs import row_of
 from dyn_service.api.queries import COMPUTATIONS, Query
 from dyn_service.api.spec import LISTS, PASSIVE_PARTS
@@ -51,10 +52,11 @@ _RESERVED = """
     if inline int long nullptr register restrict return short signed sizeof static static_assert struct switch
     thread_local true typedef typeof typeof_unqual union unsigned void volatile while
 
-    all all_build clean depend edit_cache help install m package package_source rebuild_cache run_tests test zero_check
+    all all_build clean debug depend edit_cache general help install interface link_interface_libraries link_private
+    link_public m optimized package package_source private public rebuild_cache run_tests test zero_check
 """
 """Names that break the C or CMake build: headers of C and POSIX, which those in the folder would hide; keywords of C;
-targets of CMake, and the library m. In lower case, since some file systems do not distinguish cases.
+targets and keywords of CMake, and the library m. In lower case, since some file systems do not distinguish cases.
 """
 
 _WIDTH = 116
@@ -73,21 +75,17 @@ def export(
     force: bool = False,
 ) -> list[Path]:
     """Writes queries as C functions; see `Robot.export`."""
+    reject_no_flags(friction=friction, force=force)
     prefix = prefix_of(robot, target, name)
     if prefix.lower() in _RESERVED.split():
         if name is not None:
             raise InvalidArgumentError(f"name must not be {name!r}: C or CMake use this name themselves", path="name")
         prefix = f"robot_{prefix}"
-    place, machine = Path(folder), target_of(target)
+    place, machine = path_of("folder", folder), target_of(target)
     names = [f"{prefix}.o", f"{prefix}.h", f"{prefix}_selftest.c", "CMakeLists.txt"]
     library = place / f"lib{prefix}{machine.ending}"
     for path in (*(place / each for each in names), library):
-        if not force and os.path.lexists(path):
-            raise InvalidArgumentError(
-                f"{path} already exists: set force=True (--force) to overwrite it", path="folder"
-            )
-        if os.path.isdir(path) and not os.path.islink(path):
-            raise InvalidArgumentError(f"{path} is a folder, which no file can replace", path="folder")
+        reject_existing("folder", path, force)
     asked = [queries] if isinstance(queries, str) else list(queries) if isinstance(queries, Iterable) else [queries]
     wrong = [each for each in asked if not isinstance(each, str)]
     if wrong:
@@ -109,6 +107,10 @@ def export(
         _self_test(robot, functions, prefix, machine).encode(),
         _CMAKE.replace("@name@", prefix).encode(),
     ]
+    linked = _linked(machine, library.name, code, external)
+    if linked is not None:
+        names.append(library.name)
+        contents.append(linked)
     missing = [each for each in (place, *place.parents) if not os.path.lexists(each)]
     written: list[Path] = []
     what = "created"
@@ -119,21 +121,45 @@ def export(
         with tempfile.TemporaryDirectory(dir=place, prefix=f".{prefix}.") as other:
             for each, content in zip(names, contents, strict=True):
                 Path(other, each).write_bytes(content)
-            if _linked(machine, Path(other, names[0]), Path(other, library.name), external):
-                names.append(library.name)
-            else:
+            if linked is None:
                 library.unlink(missing_ok=True)
             for each in names:
                 os.replace(Path(other, each), place / each)
                 written.append(place / each)
-    except OSError as error:
+    except BaseException as error:  # KeyboardInterrupt, too
         for path in written:
             path.unlink(missing_ok=True)
         for path in missing:
             with suppress(OSError):
                 path.rmdir()
+        if not isinstance(error, OSError):
+            raise
         raise InvalidArgumentError(f"{place} cannot be {what}: {error.strerror}", path="folder") from None
     return written
+
+
+def reject_no_flags(**flags: object) -> None:
+    """Raises InvalidArgumentError for a flag that is neither True nor False."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise InvalidArgumentError(f"{name} must be true or false, found {found(flag)}", path=name)
+
+
+def path_of(name: str, given: Any) -> Path:
+    """Returns a path. name: of the argument."""
+    path = Path(given) if isinstance(given, str | os.PathLike) else None
+    if path is None or "\0" in str(path):
+        raise InvalidArgumentError(f"{name} must be a path, found {found(given)}", path=name)
+    return path
+
+
+def reject_existing(name: str, path: Path, force: bool) -> None:
+    """Raises InvalidArgumentError if no file can be written there. name: of the argument."""
+    if os.path.lexists(path) and not (os.path.islink(path) or os.path.isfile(path)):
+        what = "a folder" if os.path.isdir(path) else "a device, socket or pipe"
+        raise InvalidArgumentError(f"{path} is {what}, which no file can replace", path=name)
+    if not force and os.path.lexists(path):
+        raise InvalidArgumentError(f"{path} already exists: set force=True (--force) to overwrite it", path=name)
 
 
 def prefix_of(robot: Robot, target: str, name: str | None) -> str:
@@ -147,7 +173,7 @@ def prefix_of(robot: Robot, target: str, name: str | None) -> str:
             f"target must be one of {', '.join(TARGETS)}, found {target!r}{did_you_mean(target, TARGETS)}",
             path="target",
         )
-    prefix = re.sub(r"\W", "_", robot.name if name is None else name, flags=re.ASCII)
+    prefix = re.sub(r"\W", "_", robot.name if name is None else str(name), flags=re.ASCII)
     prefix = prefix if re.match("[A-Za-z]", prefix) else f"robot_{prefix}"
     if name is not None and prefix != name:
         raise InvalidArgumentError(
@@ -158,12 +184,14 @@ def prefix_of(robot: Robot, target: str, name: str | None) -> str:
 
 def links_of(robot: Robot, name: str, links: Iterable[str]) -> tuple[str, ...]:
     """Returns names of links, checked."""
-    found = (links,) if isinstance(links, str) else tuple(links)
-    for k, link in enumerate(found):
+    if not isinstance(links, Iterable):
+        raise InvalidArgumentError(f"{name} must be names of links, found {found(links)}", path=name)
+    given = (links,) if isinstance(links, str) else tuple(links)
+    for k, link in enumerate(given):
         robot._link(link, f"{name}[{k}]")
-        if link in found[:k]:
+        if link in given[:k]:
             raise InvalidArgumentError(f"{name} contains link '{link}' twice", path=f"{name}[{k}]")
-    return found
+    return given
 
 
 def chosen(query: str) -> tuple[Query, str]:
@@ -207,17 +235,16 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
     return Function(name, signature, graph, len(row.required), robot._left_out_of(row) | own, len(own), entering)
 
 
-def _linked(target: Target, source: Path, library: Path, external: Sequence[str]) -> bool:
-    """Links the shared library with the first linker that is installed and can; returns whether there is one."""
-    for command, *options in target.linkers:
-        found = shutil.which(command)
-        if found is None:
-            continue
-        arguments = [found, *options, "-o", library.name, source.name, *(["-lm"] if external else [])]
-        done = subprocess.run(arguments, cwd=source.parent, capture_output=True)
-        if done.returncode == 0:
-            return True
-    return False
+def _linked(target: Target, name: str, code: bytes, external: Sequence[str]) -> bytes | None:
+    """Returns the shared library, by the first linker that is installed and can; None if there is none."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "kernels.o").write_bytes(code)
+        for command, *options in target.linkers:
+            arguments = [*options, "-o", name, "kernels.o", *(["-lm"] if external else [])]
+            linker = shutil.which(command)
+            if linker and subprocess.run([linker, *arguments], cwd=folder, capture_output=True).returncode == 0:
+                return Path(folder, name).read_bytes()
+    return None
 
 
 def _comment(lines: Iterable[str]) -> str:

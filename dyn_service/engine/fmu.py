@@ -17,6 +17,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from numbers import Integral, Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,7 +30,15 @@ from dyn_service.api.inputs import row_of
 from dyn_service.api.queries import Query
 from dyn_service.api.spec import Variant
 from dyn_service.dynamics import expressions as ex
-from dyn_service.engine.export import chosen, function_of, links_of, prefix_of
+from dyn_service.engine.export import (
+    chosen,
+    function_of,
+    links_of,
+    path_of,
+    prefix_of,
+    reject_existing,
+    reject_no_flags,
+)
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.export import Function, Target, object_code, target_of
 from dyn_service.kernels.rolled import Rolled
@@ -91,19 +100,19 @@ def export_fmu(
     imus: Sequence[str],
 ) -> Path:
     """Writes a robot as an FMU; see `Robot.export_fmu`."""
-    path, prefix = Path(file), prefix_of(robot, target, name)
+    reject_no_flags(effort_limits=effort_limits, friction=friction, force=force)
+    path, prefix = path_of("file", file), prefix_of(robot, target, name)
     machine, step = target_of(target), chosen(f"step:{integrator}")
-    if version not in (2, 3):
+    if not isinstance(version, Integral) or version not in (2, 3):
         raise InvalidArgumentError(f"version of FMI must be 2 or 3, found {version!r}", path="version")
-    if not 0.0 < dt < math.inf:
+    if isinstance(dt, bool) or not isinstance(dt, Real) or not 0.0 < dt < math.inf:
         raise InvalidArgumentError(f"dt must be a positive number of seconds, found {dt!r}", path="dt")
     if not robot.nv:
         raise FailedPreconditionError(f"robot '{robot.name}' has no movable joints, so it has no FMU")
     system = "linux" if "linux" in machine.triple else "darwin" if "apple" in machine.triple else None
     if system is None:
         raise UnimplementedError(f"FMUs are written for Linux and macOS, not for {machine.triple}", path="target")
-    if path.exists() and not force:
-        raise InvalidArgumentError(f"{path} already exists: set force=True (--force) to overwrite it", path="file")
+    reject_existing("file", path, force)
     imus = links_of(robot, "imus", imus)
     carrier, places = _carrier(robot, payload), [robot._link(link, "imus") for link in imus]
     rate_of_joint = _friction_rates(robot) if friction else {}
@@ -138,10 +147,12 @@ def export_fmu(
         files |= {f"sources/{each}": text.encode() for each, text in {**sources, "kernels.c": written}.items()}
         files |= {"sources/buildDescription.xml": _as_bytes(root)} if version == 3 else {}
     files["modelDescription.xml"] = _description(robot, prefix, version, variables, token, dt, to_build)
-    try:
-        with zipfile.ZipFile(path, "w") as archive:
-            for each, content in sorted(files.items()):
-                archive.writestr(zipfile.ZipInfo(each), content, zipfile.ZIP_DEFLATED)
+    try:  # elsewhere, then moved, so that there is never a part of it
+        with TemporaryDirectory(dir=path.parent, prefix=".fmu.") as other:
+            with zipfile.ZipFile(Path(other, "unit"), "w") as archive:
+                for each, content in sorted(files.items()):
+                    archive.writestr(zipfile.ZipInfo(each), content, zipfile.ZIP_DEFLATED)
+            os.replace(Path(other, "unit"), path)
     except OSError as error:
         raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}", path="file") from None
     return path

@@ -235,6 +235,8 @@ def test_faults_in_the_file_are_named(dyn_here: Here, tmp_path: Path, text: str,
             "name must begin with a letter, and have letters, digits and",
         ),
         (["export", "urdf/pendulum.urdf", "--imus", "base"], 1, "--imus needs --fmu"),
+        (["export", "urdf/pendulum.urdf", "--effort-limits"], 1, "--effort-limits needs --fmu"),
+        (["export", "urdf/pendulum.urdf", "--fmu", "3", "--queries", "energy"], 1, "--queries is for functions, not "),
         (["export", "urdf/pendulum.urdf", "--fmu", "3", "--wrenches", "base"], 1, "--wrenches is for functions, not "),
         (
             ["export", "urdf/pendulum.urdf", "--fmu", "3", "--payload", "a, b"],

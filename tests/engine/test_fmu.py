@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -391,6 +392,15 @@ def test_other_processor(tmp_path: Path) -> None:
 
 ERRORS: dict[str, tuple[dict[str, Any], type[DynError], str]] = {
     "version": ({"version": 1}, InvalidArgumentError, "version of FMI must be 2 or 3, found 1"),
+    "version as text": ({"version": 3.0}, InvalidArgumentError, r"version of FMI must be 2 or 3, found 3\.0"),
+    "flag": ({"effort_limits": "no"}, InvalidArgumentError, "effort_limits must be true or false, found str 'no'"),
+    "friction": ({"friction": 1}, InvalidArgumentError, "friction must be true or false, found int 1"),
+    "path": ({"file": 3}, InvalidArgumentError, "file must be a path, found int 3"),
+    "folder": ({"file": URDF, "force": True}, InvalidArgumentError, "urdf is a folder, which no file can replace"),
+    "device": ({"file": "/dev/null", "force": True}, InvalidArgumentError, "/dev/null is a device, socket or pipe"),
+    "long path": ({"file": "x" * 300}, InvalidArgumentError, "x cannot be written: File name too long"),
+    "no number": ({"dt": "1"}, InvalidArgumentError, "dt must be a positive number of seconds, found '1'"),
+    "array": ({"dt": np.ones(2)}, InvalidArgumentError, "dt must be a positive number of seconds, found array"),
     "dt": ({"dt": 0.0}, InvalidArgumentError, r"dt must be a positive number of seconds, found 0\.0"),
     "integrator": ({"integrator": "rk5"}, InvalidArgumentError, "did you mean 'rk4'"),
     "target": ({"target": "cortex-m7"}, UnimplementedError, "FMUs are written for Linux and macOS, not for thumbv7em"),
@@ -407,7 +417,7 @@ ERRORS: dict[str, tuple[dict[str, Any], type[DynError], str]] = {
 def test_errors(wrong: str, tmp_path: Path) -> None:
     options, kind, message = ERRORS[wrong]
     with pytest.raises(kind, match=message):
-        robot("pendulum").export_fmu(tmp_path / "one.fmu", **options)
+        robot("pendulum").export_fmu(**{"file": tmp_path / "one.fmu", **options})
     assert not [*tmp_path.iterdir()]
 
 
@@ -418,6 +428,11 @@ def test_files_compilers_and_robots_without_joints(tmp_path: Path, monkeypatch: 
         robot("pendulum").export_fmu(file)
     with pytest.raises(InvalidArgumentError, match=r"one\.fmu.below cannot be written"):
         robot("pendulum").export_fmu(file / "below")
+    with monkeypatch.context() as full:
+        full.setattr(zipfile.ZipFile, "writestr", Mock(side_effect=OSError(28, "No space left on device")))
+        with pytest.raises(InvalidArgumentError, match="cannot be written: No space"):
+            robot("pendulum").export_fmu(file, force=True)
+    assert [*tmp_path.iterdir()] == [file]
     with pytest.raises(FailedPreconditionError, match="has no movable joints"):
         Robot.from_urdf(f'<robot name="rock">{LINK.format("base")}</robot>').export_fmu(tmp_path / "rock.fmu")
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -532,6 +532,14 @@ ERRORS: dict[str, tuple[dict[str, object], type[DynError], str]] = {
     "number": ({"queries": [3]}, InvalidArgumentError, "must be names of queries, found 3"),
     "nothing": ({"queries": None}, InvalidArgumentError, "must be names of queries, found None"),
     "header": ({"name": "Time"}, InvalidArgumentError, "C or CMake use this name"),
+    "keyword of CMake": ({"name": "debug"}, InvalidArgumentError, "C or CMake use this name"),
+    "name of another type": ({"name": 7}, InvalidArgumentError, "name must begin with a letter, .* found 7"),
+    "links": ({"wrenches": 3}, InvalidArgumentError, "wrenches must be names of links, found int 3"),
+    "no links": ({"payload": None}, InvalidArgumentError, "payload must be names of links, found NoneType None"),
+    "flag": ({"friction": "no"}, InvalidArgumentError, "friction must be true or false, found str 'no'"),
+    "other flag": ({"force": 1}, InvalidArgumentError, "force must be true or false, found int 1"),
+    "path": ({"folder": None}, InvalidArgumentError, "folder must be a path, found NoneType None"),
+    "no path": ({"folder": "a\0b"}, InvalidArgumentError, r"folder must be a path, found str 'a\\x00b'"),
     "query": ({"queries": ["inverse_dynamic"]}, UnimplementedError, "did you mean 'inverse_dynamics'"),
     "computation": ({"queries": ["simulate"]}, UnimplementedError, "simulate is a computation"),
     "list": ({"queries": ["energy+topology"]}, InvalidArgumentError, "topology has no inputs"),
@@ -559,10 +567,9 @@ ERRORS: dict[str, tuple[dict[str, object], type[DynError], str]] = {
 @pytest.mark.parametrize("wrong", ERRORS)
 def test_errors(wrong: str, tmp_path: Path) -> None:
     changed, kind, message = ERRORS[wrong]
-    options: dict[str, object] = {"queries": ["energy"], **changed}
-    queries = options.pop("queries")
+    options: dict[str, Any] = {"queries": ["energy"], "folder": tmp_path / "c", **changed}
     with pytest.raises(kind, match=message):
-        Robot.from_urdf(URDF / "pendulum.urdf").export(queries, tmp_path / "c", **options)  # type: ignore[arg-type]
+        Robot.from_urdf(URDF / "pendulum.urdf").export(**options)
     assert not [*tmp_path.iterdir()]
 
 
@@ -590,21 +597,26 @@ def test_there_is_never_a_part_of_the_files(tmp_path: Path, monkeypatch: pytest.
         robot.export(["energy"], tmp_path / "b", force=True)
     assert [path.name for path in (tmp_path / "b").iterdir()] == ["pendulum_selftest.c"]
     replaced = os.replace
+    full, interrupt = OSError(28, "No space left on device"), KeyboardInterrupt("at once")
+    for error, kind, message in (
+        (full, InvalidArgumentError, "cannot be written: No space"),
+        (interrupt, KeyboardInterrupt, "once"),
+    ):
 
-    def full(source: Path, to: Path) -> None:
-        if to.name == "CMakeLists.txt":
-            raise OSError(28, "No space left on device")
-        replaced(source, to)
+        def failing(source: Path, to: Path, error: BaseException = error) -> None:
+            if to.name == "CMakeLists.txt":
+                raise error
+            replaced(source, to)
 
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(InvalidArgumentError, match="cannot be written: No space"):
-        robot.export(["energy"], tmp_path / "c" / "d")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+        monkeypatch.setattr(os, "replace", failing)
+        with pytest.raises(kind, match=message):
+            robot.export(["energy"], tmp_path / "c" / "d")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
 @needs_compiler
 def test_names_of_robots_do_not_break_the_build(tmp_path: Path) -> None:
-    for name, prefix in (("time", "robot_time"), ("a*/b/*c", "a__b__c")):
+    for name, prefix in (("time", "robot_time"), ("PRIVATE", "robot_PRIVATE"), ("a*/b/*c", "a__b__c")):
         Robot.from_text(ARM.replace('robot name="arm"', f'robot name="{name}"')).export(["energy"], tmp_path)
         done = subprocess.run([self_test(tmp_path, prefix)], capture_output=True, text=True)
         assert "good: same bits" in done.stdout
