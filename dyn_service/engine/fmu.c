@@ -96,8 +96,9 @@ static void *instantiate(const char *name, const char *token, Logger log, void *
 
 static int change_mode(Instance *c, int from, int to, const char *function)
 {
+    static const char *const modes[] = {"instantiated", "initialization", "step"};
     if (c->state.mode != from)
-        return failed(c, "%s is called in the wrong mode", function);
+        return failed(c, "%s is called in the wrong mode, expected %s mode", function, modes[from]);
     c->state.mode = to;
     return OK;
 }
@@ -175,6 +176,11 @@ static const double *efforts(const double *x, double *tau) /* that act: those gi
     return tau;
 }
 
+static int unknown(const Instance *c, uint32_t n)
+{
+    return failed(c, "there is no variable with the value reference %u, the largest is %d", (unsigned)n, COUNT - 1);
+}
+
 EXPORT int API(GetReal, GetFloat64)(Instance *c, const uint32_t *references, size_t count, double *values)
 {
     double *x = c->state.x, tau[NV];
@@ -182,7 +188,7 @@ EXPORT int API(GetReal, GetFloat64)(Instance *c, const uint32_t *references, siz
     for (size_t k = 0; k < count; k++) {
         uint32_t n = references[k];
         if (n >= COUNT)
-            return failed(c, "there is no variable with the value reference %u", (unsigned)n);
+            return unknown(c, n);
         bool needs = (n >= ACCELERATION && n < FIRST) || n >= IMU;
         if (needs && !known) {
             const double *q = x + POSITION, *v = x + VELOCITY, *acting = efforts(x, tau);
@@ -215,12 +221,15 @@ EXPORT int API(SetReal, SetFloat64)(Instance *c, const uint32_t *references, siz
         uint32_t n = references[k];
         bool fixed = n == DT || (n >= FIRST && n < PAYLOAD), changes = n >= PAYLOAD && n < IMU;
         if (!fixed && !changes && !(n >= GRAVITY && n < POSITION))
-            return failed(c, "the variable with the value reference %u cannot be set", (unsigned)n);
+            return n < COUNT ? failed(c, "'%s' cannot be set: it is no input or parameter", names[n]) : unknown(c, n);
         if (fixed && c->state.mode >= STEPPING)
-            return failed(c, "value reference %u can be set before the end of the initialization only", (unsigned)n);
+            return failed(c, "'%s' can be set before the end of the initialization only", names[n]);
         bool centre = changes && n < DAMPING && n != PAYLOAD;
-        if (!isfinite(values[k]) || (n == DT && values[k] <= 0.0) || (changes && !centre && values[k] < 0.0))
-            return failed(c, "value reference %u: %g is not allowed", (unsigned)n, values[k]);
+        double at_least = changes && !centre ? 0.0 : -INFINITY;
+        if (!isfinite(values[k]) || (n == DT && values[k] <= 0.0) || values[k] < at_least)
+            return failed(c, "'%s' must be %s, found %g", names[n],
+                          n == DT ? "a positive number" : at_least == 0.0 ? "a number, at least 0" : "a finite number",
+                          values[k]);
         x[n] = values[k];
         if (n >= FIRST && !changes)
             x[n - FIRST + POSITION] = values[k];
@@ -234,8 +243,10 @@ static int advance(Instance *c, double at, double length)
     const double *acting = efforts(x, tau);
     Numbers own;
     const Numbers *with = changed(x, &own);
-    if (c->state.mode != STEPPING)
-        return failed(c, "DoStep is called in the wrong mode");
+    if (change_mode(c, STEPPING, STEPPING, "DoStep") != OK)
+        return ERROR;
+    if (!isfinite(at))
+        return failed(c, "the communication point is %g, expected a finite time", at);
     if (!(count >= 1.0 && fabs(length - count * dt) <= 1e-6 * dt))
         return failed(c, "the communication step of %.17g s is no multiple of dt = %.17g s", length, dt);
     for (double k = 1.0; k <= count; k++) {
@@ -246,7 +257,7 @@ static int advance(Instance *c, double at, double length)
                             next + NQ, c->w);
         for (int n = 0; n < NV; n++)
             if (!isfinite(next[NQ + n]))
-                return failed(c, "joint '%s': the velocity is not finite after t = %g s", joints[n], x[TIME]);
+                return failed(c, "'%s' is not finite after t = %g s", names[VELOCITY + n], x[TIME]);
         memcpy(x + POSITION, next, sizeof next);
         x[TIME] = k < count ? at + k * dt : at + length;
     }

@@ -339,7 +339,7 @@ def _header(
     lists = {
         "double starts": (x.hex() for x in starts),
         "double effort_limits": ("INFINITY" if math.isinf(x) else float(x).hex() for x in bounds),
-        "char *const joints": map(_quoted, at.velocity_names),
+        "char *const names": (_quoted(each.name) for each in variables),
         "int quaternions": [*(str(part.start + inner.start) for part, inner in turning if inner.stop), "-1"],
     }
     sizes = {"FMI": version, "TOKEN": f'"{token}"', "NQ": at.nq, "NV": at.nv}

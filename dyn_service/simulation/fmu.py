@@ -51,6 +51,8 @@ class FmuEngine:
             raise NotFoundError(f"there is no file {str(file)!r}", path="fmu")
         self.file, self.substeps, self._efforts_of = file, substeps, efforts_of
         self._messages: list[str] = []
+        self._state: Array | None = None  # not known: the unit is new, or failed
+        self._is_new = True
         folder = tempfile.mkdtemp(prefix="dyn-fmu-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
@@ -84,7 +86,6 @@ class FmuEngine:
             )
         self._unit, self._second, self._nq, self._dt_s = unit, about.fmiVersion.startswith("2"), at.nq, dt_s
         self._set, self._get = (unit.setReal, unit.getReal) if self._second else (unit.setFloat64, unit.getFloat64)
-        self._state: Array | None = None
         self._steps = 0
         self._pushes: tuple[Wrench, ...] = ()
 
@@ -97,9 +98,9 @@ class FmuEngine:
             self._unit.doStep(self._steps * dt_s, dt_s)
             return np.array(self._get(self._out))
 
-        self._state = self._called(advanced, FailedPreconditionError, "the unit failed in a step")
+        self._state = reached = self._called(advanced, FailedPreconditionError, "the unit failed in a step")
         self._steps += 1
-        return self._state[: self._nq].copy(), self._state[self._nq :].copy()
+        return reached[: self._nq].copy(), reached[self._nq :].copy()
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
         def found() -> Array:
@@ -129,8 +130,9 @@ class FmuEngine:
         self._set(self._effort, pushed.tolist())
 
     def _restart(self, state: Array) -> None:
-        if self._state is not None:
+        if not self._is_new:
             self._unit.reset()
+        self._is_new = False
         self._set(self._first, state.tolist())
         if self._step:
             self._set(self._step, [self._dt_s / self.substeps])
@@ -148,4 +150,5 @@ class FmuEngine:
         except DynError:
             raise
         except Exception as error:
+            self._state = None
             raise fault(f"{self.file}: {what}: {'; '.join(self._messages) or failure(error)}", path="fmu") from error

@@ -164,6 +164,7 @@ def test_description_has_what_fmi_asks(name: str, version: int, folder: Path) ->
     assert is_structured == (name == "panda"), "'j %/1' is no identifier"
 
 
+@pytest.mark.filterwarnings("ignore:module 'sre_:DeprecationWarning")  # lark, which fmpy imports
 @pytest.mark.parametrize(("name", "version"), [("arm", 2), ("arm", 3), ("panda", 2)])
 def test_fmpy_finds_no_fault(name: str, version: int, folder: Path) -> None:
     validation = pytest.importorskip("fmpy.validation", reason="fmpy is not installed: 200 MB with what it needs")
@@ -236,13 +237,17 @@ def test_errors_of_the_unit(version: int, folder: Path) -> None:
     unit, wrong = Unit(place), Unit(place, token="another")
     assert wrong.instance is None
     assert wrong.messages[0].startswith("the token is another, expected that of this unit, ")
-    joint, n = "j %/1", unit.places
+    joint = "j %/1"
     assert unit.step(0.0, 0.01) == 3
     assert unit.set({"dt": -1.0}) == 3
+    unit.places["none"] = len(unit.places)
+    assert unit.set({"none": 0.0}) == unit.exchange("Get", ["none"], np.zeros(1)) == 3
+    del unit.places["none"]
     unit.begin(*drawn(of, 3))
     before = unit.state()
     for length in (0.0015, 0.0, -0.001, 0.00100001, np.nan):
         assert unit.step(0.0, length) == 3
+    assert unit.step(np.nan, 0.001) == 3
     assert unit.step(0.0, 0.001 * (1 + 1e-9)) == 0, "rounding of the importer's times"
     assert unit.set({f"initial_position.{joint}": 0.0}) == 3
     assert unit.set({f"position.{joint}": 0.0}) == 3
@@ -251,20 +256,23 @@ def test_errors_of_the_unit(version: int, folder: Path) -> None:
     assert unit.set({f"effort.{joint}": 1e308}) == 0
     valid = unit.state()
     assert unit.step(0.001, 0.5) == 3
+    last = len(unit.places) - 1
     assert unit.messages == [
-        "DoStep is called in the wrong mode",
-        f"value reference {n['dt']}: -1 is not allowed",
+        "DoStep is called in the wrong mode, expected step mode",
+        "'dt' must be a positive number, found -1",
+        *[f"there is no variable with the value reference {last + 1}, the largest is {last}"] * 2,
         *(
             f"the communication step of {length} s is no multiple of dt = 0.001 s"
             for length in ("0.0015", "0", "-0.001", "0.00100001", "nan")
         ),
-        f"value reference {n[f'initial_position.{joint}']} can be set before the end of the initialization only",
-        f"the variable with the value reference {n[f'position.{joint}']} cannot be set",
-        f"value reference {n[f'effort.{joint}']}: nan is not allowed",
-        "EnterInitializationMode is called in the wrong mode",
+        "the communication point is nan, expected a finite time",
+        f"'initial_position.{joint}' can be set before the end of the initialization only",
+        f"'position.{joint}' cannot be set: it is no input or parameter",
+        f"'effort.{joint}' must be a finite number, found nan",
+        "EnterInitializationMode is called in the wrong mode, expected instantiated mode",
         unit.messages[-1],
     ]
-    assert "the velocity is not finite after t = 0.00" in unit.messages[-1]
+    assert "' is not finite after t = 0.00" in unit.messages[-1]
     assert before != valid
     assert np.isfinite(unit.get("velocity")).all()
     name = {2: "fmi2GetInteger", 3: "fmi3GetInt32"}[version]
@@ -325,6 +333,7 @@ def test_payload_and_friction_as_parameters(version: int, folder: Path, tmp_path
         assert unit.call("Terminate") == 0
         assert unit.call("Reset") == 0
     assert unit.set({"payload.mass": -0.1}) == unit.set({f"friction.{joint}": -1.0}) == 3
+    assert unit.messages[-1] == f"'friction.{joint}' must be a number, at least 0, found -1"
     assert unit.set({"payload.x": -0.1}) == 0
     if version == 2:
         return  # the sources are the same
