@@ -156,7 +156,7 @@ def inverse_kinematics(
     if not isinstance(rng, np.random.Generator) and (not _is_whole(rng) or rng < 0):
         raise InvalidArgumentError(f"rng must be a Generator or a whole number >= 0, found {found(rng)}", path="rng")
     at = robot.configuration
-    goals = [_Goal.read(robot, target, k) for k, target in enumerate(wanted)]
+    goals = [Goal.read(target, f"targets[{k}]", robot) for k, target in enumerate(wanted)]
     begin = _bounds(robot).middle(at.neutral) if seed is None else _seed(robot, seed)
     lead = broadcast({"seed": begin.shape[:-1], **{f"targets[{k}]": goal.lead for k, goal in enumerate(goals)}})
     count, locked = int(np.prod(lead)), _of_positions(robot, robot.free == 0.0)
@@ -193,7 +193,7 @@ def inverse_kinematics(
 
 
 @dataclass(frozen=True)
-class _Goal:
+class Goal:
     """A target as arrays. Absent parts are None."""
 
     link: str
@@ -206,13 +206,13 @@ class _Goal:
     lead: tuple[int, ...] = ()
 
     @classmethod
-    def read(cls, robot: RobotQueries, target: Target, k: int) -> _Goal:
-        path = f"targets[{k}]"
+    def read(cls, target: Target, path: str, robot: RobotQueries | None = None) -> Goal:
+        """Returns a target, checked. robot: which must have its link; None: any name is good."""
         if not isinstance(target, Target):
             raise InvalidArgumentError(f"{path} must be a Target, found {found(target)}", path=path)
         if not isinstance(target.link, str):
             raise InvalidArgumentError(f"{path}.link must be a name, found {found(target.link)}", path=f"{path}.link")
-        if target.link not in robot.link_names:
+        if robot is not None and target.link not in robot.link_names:
             known = ", ".join(robot.link_names)
             raise NotFoundError(
                 f"there is no link '{target.link}' in robot '{robot.name}': its links are {known}", path=f"{path}.link"
@@ -262,13 +262,13 @@ class _Goal:
         )
         return cls(target.link, point, axis, position, rotation, direction, weights, lead)
 
-    def spread(self, lead: tuple[int, ...]) -> _Goal:
+    def spread(self, lead: tuple[int, ...]) -> Goal:
         """Returns it with one row for each problem."""
         position, rotation, direction = (
             None if x is None else np.broadcast_to(x, (*lead, *x.shape[len(x.shape) - size :])).reshape(-1, *[3] * size)
             for x, size in ((self.position, 1), (self.rotation, 2), (self.direction, 1))
         )
-        return _Goal(self.link, self.point, self.axis, position, rotation, direction, self.weights)
+        return Goal(self.link, self.point, self.axis, position, rotation, direction, self.weights)
 
 
 @dataclass
@@ -297,7 +297,7 @@ class _Solver:
     """tolerances: (2,), m and rad. lower, upper: (nq,)."""
 
     robot: RobotQueries
-    goals: Sequence[_Goal]
+    goals: Sequence[Goal]
     tolerances: Array
     iterations: int
     lower: Array
@@ -525,7 +525,7 @@ def _reasons(robot: RobotQueries, solver: _Solver, best: _Found, rows: Rows) -> 
     return np.where(far, "out_of_reach", np.where(free.reached, "limit", np.where(stuck, "singular", "not_converged")))
 
 
-def _reach(robot: RobotQueries, goal: _Goal, solver: _Solver) -> tuple[Array, float]:
+def _reach(robot: RobotQueries, goal: Goal, solver: _Solver) -> tuple[Array, float]:
     """Returns the origin (3,) of the first moving link on the way to the target's link, and how far from it the point
     can be at most: the sum of the distances between the origins of the links between, and the travel of their joints.
     """

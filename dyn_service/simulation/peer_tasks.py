@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyn_service.api.arrays import vectors
 from dyn_service.api.queries import Array
-from dyn_service.errors import NotFoundError, UnimplementedError
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.conventions import from_mujoco, to_mujoco
-from dyn_service.simulation.inverse_kinematics import Target
+from dyn_service.simulation.inverse_kinematics import Goal, Target
 from dyn_service.support.optional import load
 
 
@@ -30,13 +31,15 @@ def pink_task(target: Target, **options: float) -> Any:
 
     Raises:
         MissingLibraryError: pink is not installed.
+        InvalidArgumentError: A part of the target has the wrong shape or value, or leading axes.
         UnimplementedError: It has no task for a direction, or for the position of a point with a free rotation.
     """
     tasks, pin = load("pink_task", "pink.tasks"), load("pink_task", "pinocchio")
-    if target.direction is not None:
+    goal = _goal(target)
+    if goal.direction is not None:
         raise UnimplementedError("pink has no task for a direction: use mink_task or inverse_kinematics")
-    task = tasks.FrameTask(target.link, *_costs(target), **options)
-    task.set_target(pin.SE3(*_pose(target)))
+    task = tasks.FrameTask(goal.link, *_costs(goal), **options)
+    task.set_target(pin.SE3(*_pose(goal)))
     return task
 
 
@@ -45,15 +48,15 @@ def mink_task(target: Target, *, frame_type: str = "body", **options: float) -> 
 
     frame_type: "body", "site" or "geom": what the target's link is in MuJoCo's model.
     """
-    mink = load("mink_task", "mink")
-    if target.direction is not None:
-        if target.position is not None:
+    mink, goal = load("mink_task", "mink"), _goal(target)
+    if goal.direction is not None:
+        if goal.position is not None:
             raise UnimplementedError("mink has a task for a direction and one for a position: use a target for each")
-        task = mink.AxisAlignTask(target.link, frame_type, target.axis, target.rotation_weight, **options)
-        task.set_target(np.asarray(target.direction, float))
+        task = mink.AxisAlignTask(goal.link, frame_type, goal.axis, goal.weights[1], **options)
+        task.set_target(goal.direction)
         return task
-    task = mink.FrameTask(target.link, frame_type, *_costs(target), **options)
-    R, p = _pose(target)
+    task = mink.FrameTask(goal.link, frame_type, *_costs(goal), **options)
+    R, p = _pose(goal)
     task.set_target(mink.SE3.from_rotation_and_translation(mink.SO3.from_matrix(R), p))
     return task
 
@@ -65,7 +68,7 @@ def to_pinocchio(at: Configuration, q: ArrayLike, model: Any) -> Array:
     Joints that the robot does not have are neutral. So are followers of mimic joints, which have no entries in q and
     whose relation is not part of `Configuration`: load the robot with `mimic=False` to set them.
     """
-    given, neutral = np.asarray(q, float), load("to_pinocchio", "pinocchio").neutral(model)
+    given, neutral = vectors("q", q, at.nq), load("to_pinocchio", "pinocchio").neutral(model)
     found = np.broadcast_to(neutral, (*given.shape[:-1], model.nq)).copy()
     for own, place in _joints(at, model):
         x = given[..., own]
@@ -77,7 +80,7 @@ def to_pinocchio(at: Configuration, q: ArrayLike, model: Any) -> Array:
 
 def from_pinocchio(at: Configuration, q: ArrayLike, model: Any) -> Array:
     """The inverse of `to_pinocchio`, without the turns of continuous joints: their angles are within pi."""
-    given = np.asarray(q, float)
+    given = vectors("q", q, model.nq)
     found = np.empty((*given.shape[:-1], at.nq))
     for own, place in _joints(at, model):
         x = given[..., place]
@@ -92,7 +95,7 @@ def to_qpos(at: Configuration, q: ArrayLike, model: Any) -> Array:
 
     So are followers of mimic joints, as in `to_pinocchio`.
     """
-    theirs = to_mujoco(at, q).qpos
+    theirs = to_mujoco(at, vectors("q", q, at.nq)).qpos
     found = np.broadcast_to(model.qpos0, (*theirs.shape[:-1], model.nq)).copy()
     found[..., _places(at, model)] = theirs
     return found
@@ -100,22 +103,29 @@ def to_qpos(at: Configuration, q: ArrayLike, model: Any) -> Array:
 
 def from_qpos(at: Configuration, qpos: ArrayLike, model: Any) -> Array:
     """The inverse of `to_qpos`."""
-    return from_mujoco(at, np.asarray(qpos, float)[..., _places(at, model)]).q
+    return from_mujoco(at, vectors("qpos", qpos, model.nq)[..., _places(at, model)]).q
 
 
-def _costs(target: Target) -> tuple[float, float]:
-    weights = (target.position, target.position_weight), (target.rotation, target.rotation_weight)
-    position, rotation = (0.0 if given is None else float(weight) for given, weight in weights)
+def _goal(target: Target) -> Goal:
+    """Returns the target of one problem, checked."""
+    goal = Goal.read(target, "target")
+    if goal.lead:
+        raise InvalidArgumentError(f"target must be of one problem, found leading axes {goal.lead}", path="target")
+    return goal
+
+
+def _costs(goal: Goal) -> tuple[float, float]:
+    parts = zip((goal.position, goal.rotation), goal.weights, strict=True)
+    position, rotation = (0.0 if given is None else weight for given, weight in parts)
     return position, rotation
 
 
-def _pose(target: Target) -> tuple[Array, Array]:
+def _pose(goal: Goal) -> tuple[Array, Array]:
     """Returns R_WL and p_WL of the link's origin."""
-    point = np.asarray(target.point, float)
-    if target.rotation is None and point.any():
+    if goal.rotation is None and goal.point.any():
         raise UnimplementedError("tasks are of the link's origin: a target with a point needs a rotation")
-    R = np.eye(3) if target.rotation is None else np.asarray(target.rotation, float)
-    return R, (np.zeros(3) if target.position is None else np.asarray(target.position, float)) - R @ point
+    R = np.eye(3) if goal.rotation is None else goal.rotation
+    return R, (np.zeros(3) if goal.position is None else goal.position) - R @ goal.point
 
 
 def _joints(at: Configuration, model: Any) -> list[tuple[slice, slice]]:

@@ -366,7 +366,7 @@ def test_an_answer_replaces_one_with_a_smaller_error() -> None:
 
 
 def solver(robot: Robot, goal: Target) -> module._Solver:
-    goals = [module._Goal.read(robot, goal, 0).spread((1,))]
+    goals = [module.Goal.read(goal, "targets[0]").spread((1,))]
     return module._Solver(robot, goals, np.full(2, 1e-6), 60, robot.limits.lower, robot.limits.upper)
 
 

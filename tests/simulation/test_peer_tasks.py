@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot
-from dyn_service.errors import NotFoundError, UnimplementedError
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.model.description import RootType
 from dyn_service.parsing.conversion import written
 from dyn_service.simulation.inverse_kinematics import Target
@@ -127,6 +127,32 @@ def test_targets_that_they_have_no_tasks_for() -> None:
     library("mink")
     with pytest.raises(UnimplementedError, match="use a target for each"):
         mink_task(Target(link=LINK, position=(0, 0, 1), direction=(0, 0, 1)))
+
+
+@pytest.mark.parametrize("name", ["pink", "mink"])
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ({}, "target needs a position, a rotation or a direction"),
+        ({"position": np.zeros((2, 3))}, r"target must be of one problem, found leading axes \(2,\)"),
+        ({"position": (0.0, np.nan, 0.0)}, "target.position"),
+        ({"rotation": 2.0 * np.eye(3)}, r"target.rotation must be a rotation matrix: R R\^T is not 1"),
+        ({"rotation": np.eye(3), "direction": (0, 0, 1)}, "target has both rotation and direction"),
+        ({"position": (0, 0, 1), "position_weight": -1.0}, "target.position_weight must be a number between"),
+    ],
+)
+def test_wrong_targets(name: str, target: dict[str, Any], message: str) -> None:
+    library(name)
+    with pytest.raises(InvalidArgumentError, match=message):
+        {"pink": pink_task, "mink": mink_task}[name](Target(link=LINK, **target))
+
+
+@pytest.mark.parametrize("q", [np.zeros(7), np.zeros(5), 0.0, ["a"] * 6, None, np.zeros(6, bool), np.zeros(6, complex)])
+def test_wrong_positions(arm: Robot, q: Any) -> None:
+    at, model, other = arm.configuration, pin.buildModelFromUrdf(str(ARM)), mujoco_model(arm)
+    for convert in (to_pinocchio, from_pinocchio, to_qpos, from_qpos):
+        with pytest.raises(InvalidArgumentError, match=r"q.* must be \(\.\.\., 6\) numbers, found"):
+            convert(at, q, model if "pinocchio" in convert.__name__ else other)
 
 
 def test_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
