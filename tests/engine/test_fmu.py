@@ -18,6 +18,7 @@ import pytest
 
 from dyn_service import Overlay, Payload, Robot
 from dyn_service.api.queries import JointNumbers
+from dyn_service.engine import fmu as module
 from dyn_service.errors import (
     DynError,
     FailedPreconditionError,
@@ -25,6 +26,7 @@ from dyn_service.errors import (
     NotFoundError,
     UnimplementedError,
 )
+from dyn_service.kernels import budget
 from tests.conftest import URDF
 
 LINK = """<link name="{}"><inertial><origin xyz="0.1 0.2 -0.1"/><mass value="1.5"/>
@@ -66,7 +68,7 @@ LOG[3] = LOG[2][:1] + LOG[2][2:-1]
 class Unit:
     """An instance. messages: what it logged."""
 
-    def __init__(self, place: Path, library: Path | None = None, token: str | None = None) -> None:
+    def __init__(self, place: Path, library: Path | None = None, token: str | None = None, kind: int = 1) -> None:
         root = ET.parse(place / "modelDescription.xml").getroot()
         self.version = int(root.attrib["fmiVersion"][0])
         self.places = {}
@@ -81,7 +83,7 @@ class Unit:
         create.restype = ctypes.c_void_p
         if self.version == 2:
             self._callbacks = (ctypes.c_void_p * 5)(log, None, None, None, None)
-            self.instance = create(name, 1, own.encode(), at, self._callbacks, 0, 1)
+            self.instance = create(name, kind, own.encode(), at, self._callbacks, 0, 1)
         else:
             self.instance = create(name, own.encode(), at, *[False] * 4, None, ctypes.c_size_t(0), None, log, None)
 
@@ -125,9 +127,19 @@ class Unit:
         assert self.call("ExitInitializationMode") == 0
 
     def step(self, at: float, length: float) -> int:
-        out = (*(ctypes.byref(ctypes.c_bool(True)) for _ in range(3)), ctypes.byref(ctypes.c_double()))
+        """What FMI 3 returns besides: no event, no termination, no early return, and the time."""
+        self.flags, self.last = (ctypes.c_bool * 3)(True, True, True), ctypes.c_double()
+        out = (*(ctypes.byref(self.flags, k) for k in range(3)), ctypes.byref(self.last))
         rest = out if self.version == 3 else ()
-        return self.call("DoStep", ctypes.c_double(at), ctypes.c_double(length), True, *rest)
+        status = self.call("DoStep", ctypes.c_double(at), ctypes.c_double(length), True, *rest)
+        assert self.version == 2 or not any(self.flags)
+        return status
+
+    def now(self) -> list[float]:
+        """The time; with FMI 3 also the one that the last step returned."""
+        values = np.full(1, np.nan)
+        assert self.exchange("Get", ["time"], values) == 0
+        return [float(values[0]), *([self.last.value] if self.version == 3 else [])]
 
 
 def drawn(of: Robot, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -149,6 +161,21 @@ def test_description_has_what_fmi_asks(name: str, version: int, folder: Path) ->
         given = x["causality"] in ("parameter", "input")
         assert ("start" in x) == given, "start values are those of what is set"
         assert not given or lower <= float(x["start"]) <= upper
+    own = {x["name"]: x["unit"] for x in variables}
+    for k, joint in enumerate(of.configuration.velocity_names):  # units of each variable, not only those in use
+        turns = bool(of.configuration.turns[k])
+        assert own[f"velocity.{joint}"] == ("rad/s" if turns else "m/s")
+        assert own[f"effort.{joint}"] == ("N m" if turns else "N")
+    if name == "panda":
+        assert own["position.panda_joint1"] == "rad"
+        assert own["position.panda_finger_joint1"] == "m"
+    else:
+        assert own["position.root_joint.qw"] == "1"
+    steps = root.find("DefaultExperiment"), root.find("CoSimulation")
+    assert [x.get(at) for x, at in zip(steps, ("stepSize", "fixedInternalStepSize"), strict=True)] == [
+        "0.001",
+        "0.001" if version == 3 else None,
+    ]
     limits = [float(x["max"]) for x in variables if x["name"].startswith("effort.") and "max" in x]
     assert limits == of.limits.effort[np.isfinite(of.limits.effort)].tolist()
     outputs = [k for k, x in enumerate(variables) if x["causality"] == "output"]
@@ -194,6 +221,7 @@ def test_bits_of_simulate(name: str, version: int, folder: Path) -> None:
         path = of.simulate(q, v, tau, dt=dt, steps=20 * every, every=every, gravity=g)
         a = of.forward_dynamics(path.q, path.v, tau, gravity=g)
         assert one == [b"".join(x.tobytes() for x in row) for row in zip(path.q, path.v, a, strict=True)]
+    assert [*units[0].now(), *units[1].now()] == [0.04] * (2 if version == 2 else 4), "time; FMI 3: also the last one"
     assert not [*units[0].messages, *units[1].messages]
 
 
@@ -236,6 +264,7 @@ def test_errors_of_the_unit(version: int, folder: Path) -> None:
     place, of = fmu(folder, "arm", version), robot("arm")
     unit, wrong = Unit(place), Unit(place, token="another")
     assert wrong.instance is None
+    assert version == 3 or Unit(place, kind=0).instance is None, "model exchange"
     assert wrong.messages[0].startswith("the token is another, expected that of this unit, ")
     joint = "j %/1"
     assert unit.step(0.0, 0.01) == 3
@@ -280,6 +309,17 @@ def test_errors_of_the_unit(version: int, folder: Path) -> None:
     assert unit.call(name[4:], None, ctypes.c_size_t(0), None, ctypes.c_size_t(0)) == 0
     assert unit.call(name[4:], None, ctypes.c_size_t(1), None, ctypes.c_size_t(1)) == 3
     assert unit.call("GetDirectionalDerivative") == 3
+
+
+def test_units_with_other_steps_have_other_tokens(tmp_path: Path) -> None:
+    """A saved state or a reference to one of them must not be taken for the other's."""
+    tokens: list[str] = []
+    different: list[dict[str, Any]] = [{}, {"effort_limits": True}, {"integrator": "explicit_euler"}, {"dt": 2e-3}]
+    for k, options in enumerate(different):
+        file = robot("pendulum").export_fmu(tmp_path / f"{k}.fmu", **options)
+        root = ET.fromstring(zipfile.ZipFile(file).read("modelDescription.xml"))
+        tokens.append(root.attrib["instantiationToken"])
+    assert len(set(tokens)) == 4
 
 
 def test_efforts_within_limits_and_a_payload(folder: Path) -> None:
@@ -349,6 +389,17 @@ def test_payload_and_friction_as_parameters(version: int, folder: Path, tmp_path
     np.testing.assert_allclose(built.get("position"), unit.get("position"), rtol=1e-12, atol=1e-12)
 
 
+def test_units_of_damping_and_friction() -> None:
+    of = robot("panda")
+    found = {x.name: x.unit for x in module._parameters(of, False, module._friction_rates(of))}
+    for joint, units in (
+        ("panda_joint1", ["N m s/rad", "N m"]),
+        ("panda_finger_joint1", ["N s/m", "N"]),
+        ("panda_finger_joint2", ["N s/m", "N"]),  # it mimics the other
+    ):
+        assert [found[f"{quantity}.{joint}"] for quantity in ("damping", "friction")] == units
+
+
 @pytest.mark.parametrize("version", [2, 3])
 def test_imus(version: int, folder: Path) -> None:
     """The bits of the query `imu`, at the acceleration under the present efforts."""
@@ -369,7 +420,7 @@ def test_imus(version: int, folder: Path) -> None:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_sources_for_other_processors(version: int, folder: Path, tmp_path: Path) -> None:
-    place, of = fmu(folder, "pendulum", version), robot("pendulum")
+    place, of = fmu(folder, "pendulum", version, imus=("base",)), robot("pendulum")
     names = [
         x.attrib["name"] for x in ET.parse(place / "modelDescription.xml").findall("CoSimulation/SourceFiles/File")
     ]
@@ -386,7 +437,23 @@ def test_sources_for_other_processors(version: int, folder: Path, tmp_path: Path
         assert each.step(0.0, 0.1) == 0
     # 400 evaluations, each with some units in the last place of sums that cancel.
     np.testing.assert_allclose(unit.get("position"), binary.get("position"), rtol=1e-12, atol=1e-12)
+    assert not unit.get("angular_velocity").any(), "entries that are 0 at every state, of a link that never moves"
     assert unit.call("Terminate") == 0
+
+
+def test_loops_have_no_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", "")
+    monkeypatch.setattr(budget, "_FIRST_PROBE", 1)
+    monkeypatch.setattr(budget, "MAX_UNROLLED", 0)  # each kernel is a loop over the bodies
+    of = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    archive = zipfile.ZipFile(of.export_fmu(tmp_path / "one.fmu", integrator="semi_implicit_euler"))
+    assert [Path(each).suffix for each in archive.namelist()] == [".so", ".xml"]
+    archive.extractall(tmp_path / "one")
+    unit, (q, v, tau) = Unit(tmp_path / "one"), drawn(of, 8)
+    unit.begin(q, v, tau)
+    assert unit.step(0.0, 0.01) == 0
+    expected = of.simulate(q, v, tau, dt=1e-3, steps=10, integrator="semi_implicit_euler")
+    assert unit.get("position").tobytes() == expected.q[-1].tobytes()
 
 
 def test_other_processor(tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
+import zipfile
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -73,6 +77,30 @@ def test_a_controlled_plant_is_that_of_the_own_engine(unit: str) -> None:
     assert np.abs(ends[0] - ends[1]).max() < 1e-12
     assert np.abs(pushed[1] - pushed[0]).max() < 0.02 * np.abs(pushed[0]).max()
     assert np.abs(pushed[0]).max() > 1e-3, "the push acts"
+
+
+def test_a_foreign_unit_without_accelerations_and_dt(unit: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(unit) as own, zipfile.ZipFile(tmp_path / "foreign.fmu", "w") as foreign:
+        for name in own.namelist():
+            content = own.read(name)
+            if name == "modelDescription.xml":
+                root = ET.fromstring(content)
+                listed = next(root.iter("ModelVariables"))
+                for each in [x for x in listed if re.match(r"acceleration\.|dt$", x.attrib["name"])]:
+                    listed.remove(each)
+                structure = next(root.iter("ModelStructure"))
+                structure.clear()
+                content = ET.tostring(root)
+            foreign.writestr(name, content)
+    engine, zero = make_engine(ROBOT, parameters(str(tmp_path / "foreign.fmu")), Q), np.zeros(6)
+    q, v = engine.step(Q, zero, zero, 1e-3)
+    expected = ROBOT.simulate(Q, zero, zero, dt=1e-3, steps=1)
+    assert np.array_equal([q, v], [expected.q[-1], expected.v[-1]])
+    assert np.isnan(engine.acceleration(q, v, zero)).all()
+    with pytest.raises(UnimplementedError, match="a unit has no brakes"):
+        engine.step(q, v, zero, 1e-3, np.ones(6, bool))
+    with pytest.raises(InvalidArgumentError, match="the unit has no parameter 'dt', so substeps must be 1"):
+        make_engine(ROBOT, parameters(str(tmp_path / "foreign.fmu"), substeps=2), Q)
 
 
 def test_state_and_brakes(unit: str) -> None:
