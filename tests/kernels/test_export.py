@@ -417,6 +417,15 @@ def test_header_has_units_shapes_and_order(tmp_path: Path) -> None:
     assert re.search(r" \* link: \(\d+\); name of the point's link.*; 1 at the link, 0 elsewhere\n", text)
     assert "optional point: (3), m; " in text
     assert "Passive joint forces in the robot's file: none." in text
+    assert "Gravity: (0, 0, -9.81) m/s^2 by default" in text
+    assert f"links:\n *    0 {scara.link_names[0]}, 1 " in text
+    floating = Robot.from_urdf(ARM, root="floating")
+    floating.export(["link_poses"], tmp_path, force=True)
+    listing = " ".join((tmp_path / "arm.h").read_text().replace("\n *", "\n").split())
+    for title, names in (("q (8):", "position_names"), ("v (7):", "velocity_names")):
+        listed = ", ".join(f"{k} {x}" for k, x in enumerate(getattr(floating.configuration, names)))
+        assert f"{title} {listed} " in listing
+    assert "links, the names of the rows: 0 base, 1 arm " in listing
     panda = Robot.from_urdf(URDF / "panda.urdf", joints=ROOT / "config" / "panda_joints.yaml")
     panda.export(["inverse_dynamics", "mass_matrix", "link_poses"], tmp_path, force=True)
     acts = re.findall(r"Passive joint forces that act: (.*)\.", (tmp_path / "panda.h").read_text())
@@ -451,6 +460,13 @@ def test_wrenches_payload_and_friction_are_inputs(pushed: tuple[Robot, Path]) ->
     robot, folder = pushed
     done = subprocess.run([self_test(folder, robot.name)], capture_output=True, text=True, check=True)
     assert done.stdout.count("good: same bits") == 3
+    header = (folder / "panda.h").read_text()
+    assert "optional wrenches: (3, 6), N m | N; [torque; force] on each link, at its origin in its axes:" in header
+    assert f"   0 {PUSHED[0]}, 1 {PUSHED[1]}, 2 {PUSHED[2]}\n" in header
+    assert "optional payload: (2, 10), kg | m | kg m^2; " in header
+    assert "optional damping: (9), N m s/rad | N s/m; " in header
+    assert "optional friction: (9), N m | N; " in header
+    assert "Passive joint forces that act: damping, friction." in header
     (library,) = folder.glob("lib*")
     rng = np.random.default_rng(5)
     q, v, a = rng.normal(size=(3, robot.nv))
@@ -573,15 +589,18 @@ def test_errors(wrong: str, tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-def test_files_are_kept_and_folders_must_be_writable(tmp_path: Path) -> None:
+def test_files_are_kept_and_folders_must_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
     header = tmp_path / "pendulum.h"
     header.write_text("mine")
     with pytest.raises(InvalidArgumentError, match=r"pendulum\.h already exists: set force=True"):
         robot.export(["energy"], tmp_path)
     assert header.read_text() == "mine"
-    robot.export(["energy"], tmp_path, force=True)
-    assert "pendulum_energy" in header.read_text()
+    written = robot.export(["energy", "energy"], tmp_path, force=True)  # a query given twice is one function
+    assert header.read_text().count("pendulum_energy_eval(") == 1
+    assert sorted(written) == sorted(tmp_path.iterdir())
+    monkeypatch.setenv("PATH", str(tmp_path))  # no linker
+    assert len(robot.export(["energy"], tmp_path, force=True)) == len([*tmp_path.iterdir()]) == 4, "no old library"
     with pytest.raises(InvalidArgumentError, match=r"pendulum\.h.* cannot be created"):
         robot.export(["energy"], header / "below")
 
@@ -636,6 +655,23 @@ def test_tolerance_is_a_share_of_the_largest_entry_of_all_outputs(tmp_path: Path
         source.write_text(f"{head}{zeros}{number}{rest}")
         done = subprocess.run([self_test(tmp_path, "pendulum")], capture_output=True, text=True)
         assert word in done.stdout, done.stdout
+
+
+@needs_compiler
+def test_cmake_builds_the_library_and_tests_it(tmp_path: Path) -> None:
+    cmake, ctest = shutil.which("cmake"), shutil.which("ctest")
+    if cmake is None or ctest is None or not (shutil.which("ninja") or shutil.which("make")):
+        pytest.skip("cmake, ctest, and ninja or make are not installed")
+    Robot.from_urdf(URDF / "pendulum.urdf", root="floating").export(["difference"], tmp_path / "a b")  # needs libm
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    build = tmp_path / "build"
+    configure = [cmake, *generator, "-DBUILD_SHARED_LIBS=ON", "-S", tmp_path / "a b", "-B", build]
+    for command in (configure, [cmake, "--build", build]):
+        subprocess.run(command, check=True, capture_output=True)
+    done = subprocess.run([ctest, "--test-dir", build], check=True, capture_output=True, text=True)
+    assert "100% tests passed" in done.stdout
+    assert "Passed" in done.stdout
+    assert [*build.glob("libpendulum.*")]
 
 
 def test_row_without_answer_for_mimic_joints(tmp_path: Path) -> None:
