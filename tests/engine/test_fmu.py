@@ -332,6 +332,8 @@ def test_efforts_within_limits_and_a_payload(folder: Path) -> None:
     assert unit.step(0.0, 0.1) == 0
     expected = of.simulate([0.0], [0.0], -of.limits.effort, dt=2e-3, steps=50, integrator="semi_implicit_euler")
     assert unit.get("position").tobytes() == expected.q[-1].tobytes()
+    a = of.forward_dynamics(expected.q[-1], expected.v[-1], -of.limits.effort)
+    assert unit.get("acceleration").tobytes() == a.tobytes()
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -405,14 +407,15 @@ def test_imus(version: int, folder: Path) -> None:
     """The bits of the query `imu`, at the acceleration under the present efforts."""
     unit, of = Unit(fmu(folder, "arm", version, **ALL)), robot("arm")
     q, v, tau = drawn(of, 6)
-    unit.begin(q, v, tau)
+    g = [1.0, -2.0, 3.0]
+    unit.begin(q, v, tau, **{f"gravity.{axis}": x for axis, x in zip("xyz", g, strict=True)})
     assert unit.step(0.0, 0.02) == 0
     assert (
         unit.set({f"effort.{name}": x for name, x in zip(of.configuration.velocity_names, 2.0 * tau, strict=True)}) == 0
     )
-    expected = of.simulate(q, v, tau, dt=1e-3, steps=20)
+    expected = of.simulate(q, v, tau, dt=1e-3, steps=20, gravity=g)
     state = expected.q[-1], expected.v[-1]
-    read = of.imu(*state, of.forward_dynamics(*state, 2.0 * tau), links=["arm", "base"])
+    read = of.imu(*state, of.forward_dynamics(*state, 2.0 * tau, gravity=g), links=["arm", "base"], gravity=g)
     assert unit.get("specific_force").tobytes() == read.specific_force.tobytes()
     assert unit.get("angular_velocity").tobytes() == read.angular_velocity.tobytes()
     assert unit.set({"specific_force.arm.x": 1.0}) == 3
