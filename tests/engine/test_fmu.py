@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -225,6 +226,15 @@ def test_bits_of_simulate(name: str, version: int, folder: Path) -> None:
     assert not [*units[0].messages, *units[1].messages]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other linkers bind a library's own symbols by themselves")
+def test_units_do_not_call_the_functions_of_others(folder: Path, tmp_path: Path) -> None:
+    """All units have functions of the same names; an importer may load them globally."""
+    other, place = fmu(folder, "pendulum", 3), fmu(folder, "arm", 3)
+    ctypes.CDLL(str(next(other.glob("binaries/*/*.so"))), mode=ctypes.RTLD_GLOBAL)
+    own = shutil.copy(next(place.glob("binaries/*/*.so")), tmp_path / "again.so")  # not loaded before
+    assert Unit(place, own).get("initial_position").tolist() == [0.0] * 6 + [1.0, 0.2]
+
+
 @pytest.mark.parametrize("version", [2, 3])
 def test_saved_states(version: int, folder: Path) -> None:
     unit, of = Unit(fmu(folder, "arm", version)), robot("arm")
@@ -441,6 +451,8 @@ def test_sources_for_other_processors(version: int, folder: Path, tmp_path: Path
     # 400 evaluations, each with some units in the last place of sums that cancel.
     np.testing.assert_allclose(unit.get("position"), binary.get("position"), rtol=1e-12, atol=1e-12)
     assert not unit.get("angular_velocity").any(), "entries that are 0 at every state, of a link that never moves"
+    cleared = (place / "sources" / "kernels.c").read_text().count("    memset(y")
+    assert cleared == 5, "all outputs: of step two, of acceleration one, of imu two"
     assert unit.call("Terminate") == 0
 
 

@@ -148,6 +148,8 @@ def test_a_unit_of_another_robot_and_one_that_fails(unit: str, monkeypatch: pyte
         engine.step(*state, np.full(6, 1e10), 1e-3)
     expected = ROBOT.simulate(*state, zero, dt=5e-4, steps=2)
     assert all(map(np.array_equal, engine.step(*state, zero, 1e-3), (expected.q[-1], expected.v[-1])))
+    with pytest.raises(FailedPreconditionError, match=r"is not finite after t = 0\.002 s"):  # begins anew
+        engine.step(Q, np.full(6, 1e200), zero, 1e-3)
     monkeypatch.setitem(sys.modules, "fmpy", None)
     with pytest.raises(MissingLibraryError, match=r"pip install 'dyn_service\[fmu\]'"):
         make_engine(ROBOT, parameters(unit), Q)
