@@ -453,6 +453,7 @@ def pushed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Robot, Path]:
 
 PUSHED = ["panda_hand", "panda_link0", "panda_link3"]  # the first is fixed to a moving link, the second never moves
 BODY = (2.0, 0.1, -0.2, 0.3, 0.03, 0.001, -0.002, 0.04, 0.003, 0.05)
+INERTIA = np.array([[0.03, 0.001, -0.002], [0.001, 0.04, 0.003], [-0.002, 0.003, 0.05]])
 
 
 @needs_compiler
@@ -472,11 +473,10 @@ def test_wrenches_payload_and_friction_are_inputs(pushed: tuple[Robot, Path]) ->
     q, v, a = rng.normal(size=(3, robot.nv))
     wrenches, damping, friction = rng.normal(size=(3, 6)), *rng.uniform(0.1, 2.0, (2, robot.sizes["nr"]))
     payload, tau = np.array([BODY, BODY]), np.zeros(robot.nv)
-    inertia = np.array([[0.03, 0.001, -0.002], [0.001, 0.04, 0.003], [-0.002, 0.003, 0.05]])
     pairs = zip(robot._rows.rates, damping, friction, strict=True)
     joints = {name: JointNumbers(damping=d, friction=f) for name, d, f in pairs}
     acting = [Wrench(link, W[:3], W[3:], frame=link) for link, W in zip(PUSHED, wrenches, strict=True)]
-    carried = [Payload("panda_hand", 2.0, BODY[1:4], inertia)]
+    carried = [Payload("panda_hand", 2.0, BODY[1:4], INERTIA)]
     for some in range(5):  # all, then each input alone
         w, p, d, f = (x if some in (0, k) else None for k, x in enumerate((wrenches, payload, damping, friction), 1))
         numbers = {
@@ -486,6 +486,26 @@ def test_wrenches_payload_and_friction_are_inputs(pushed: tuple[Robot, Path]) ->
         overlay = Overlay(payloads=() if p is None else carried, joints=numbers)
         expected = robot.inverse_dynamics(q, v, a, wrenches=None if w is None else acting, overlay=overlay)
         call(library, "panda_inverse_dynamics", 700, q, v, a, w, p, d, f, None, tau)
+        np.testing.assert_allclose(tau, expected, rtol=0, atol=1e-14 * np.abs(expected).max())
+
+
+@needs_compiler
+def test_two_links_of_one_body_and_the_friction_of_the_file(tmp_path: Path) -> None:
+    """Wrenches and payloads of both links act; damping and friction that are NULL are the robot's own."""
+    tool = f"""{link("tool")}<joint name="fixed" type="fixed"><parent link="arm"/><child link="tool"/>
+        <origin xyz="0.3 0.1 0.2" rpy="0.4 0.5 0.6"/></joint></robot>"""
+    text = ARM.replace("</joint></robot>", '<dynamics damping="0.3" friction="0.2"/></joint>' + tool)
+    robot, links = Robot.from_text(text, root="floating"), ["tool", "arm"]
+    robot.export(["inverse_dynamics"], tmp_path, wrenches=links, payload=links, friction=True)
+    (library,) = tmp_path.glob("lib*")
+    rng = np.random.default_rng(9)
+    q, (v, a) = robot.configuration.normalised(rng.normal(size=robot.nq)), rng.normal(size=(2, robot.nv))
+    W, bodies, tau = rng.normal(size=(2, 6)), np.array([BODY, (3.0, *BODY[1:])]), np.zeros(robot.nv)
+    wrenches = [Wrench(name, w[:3], w[3:], frame=name) for name, w in zip(links, W, strict=True)]
+    payloads = [Payload(name, x[0], x[1:4], INERTIA) for name, x in zip(links, bodies, strict=True)]
+    for given, acting, carried in ((None, [], []), (W, wrenches, payloads)):
+        expected = robot.inverse_dynamics(q, v, a, wrenches=acting, overlay=Overlay(payloads=carried))
+        call(library, "arm_inverse_dynamics", 700, q, v, a, given, bodies if carried else None, None, None, None, tau)
         np.testing.assert_allclose(tau, expected, rtol=0, atol=1e-14 * np.abs(expected).max())
 
 
