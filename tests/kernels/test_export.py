@@ -419,13 +419,16 @@ def test_header_has_units_shapes_and_order(tmp_path: Path) -> None:
     assert "Passive joint forces in the robot's file: none." in text
     assert "Gravity: (0, 0, -9.81) m/s^2 by default" in text
     assert f"links:\n *    0 {scara.link_names[0]}, 1 " in text
-    floating = Robot.from_urdf(ARM, root="floating")
+    follower = f"""{link("tool")}<joint name="k" type="continuous"><parent link="arm"/><child link="tool"/>
+        <axis xyz="0 0 1"/><mimic joint="j" multiplier="-2" offset="0.5"/></joint></robot>"""
+    floating = Robot.from_urdf(ARM.replace("</robot>", follower), root="floating")
     floating.export(["link_poses"], tmp_path, force=True)
     listing = " ".join((tmp_path / "arm.h").read_text().replace("\n *", "\n").split())
     for title, names in (("q (8):", "position_names"), ("v (7):", "velocity_names")):
         listed = ", ".join(f"{k} {x}" for k, x in enumerate(getattr(floating.configuration, names)))
         assert f"{title} {listed} " in listing
-    assert "links, the names of the rows: 0 base, 1 arm " in listing
+    assert "links, the names of the rows: 0 base, 1 arm, 2 tool " in listing
+    assert "efforts: 0 k = -2 j + 0.5 " in listing
     panda = Robot.from_urdf(URDF / "panda.urdf", joints=ROOT / "config" / "panda_joints.yaml")
     panda.export(["inverse_dynamics", "mass_matrix", "link_poses"], tmp_path, force=True)
     acts = re.findall(r"Passive joint forces that act: (.*)\.", (tmp_path / "panda.h").read_text())
@@ -507,6 +510,12 @@ def test_two_links_of_one_body_and_the_friction_of_the_file(tmp_path: Path) -> N
         expected = robot.inverse_dynamics(q, v, a, wrenches=acting, overlay=Overlay(payloads=carried))
         call(library, "arm_inverse_dynamics", 700, q, v, a, given, bodies if carried else None, None, None, None, tau)
         np.testing.assert_allclose(tau, expected, rtol=0, atol=1e-14 * np.abs(expected).max())
+    Robot.from_text(ARM.replace(link("arm"), '<link name="arm"/>')).export(
+        ["inverse_dynamics"], tmp_path / "light", payload="arm"
+    )
+    (library,) = (tmp_path / "light").glob("lib*")
+    call(library, "arm_inverse_dynamics", 200, q, v, a, None, None, tau)
+    assert tau[0] == 0.0, "no payload on a body without mass"
 
 
 @needs_compiler
