@@ -43,7 +43,6 @@ accelerations magnifies this by the condition of the mass matrix, some thousands
 """
 
 NOT_ROLLED = {
-    ("forward_dynamics_hessian", ""),
     ("step_derivatives", "rk4"),
     ("step_derivatives", "semi_implicit_euler"),
     ("step_derivatives", "explicit_euler"),
@@ -153,7 +152,10 @@ def test_every_row_equals_its_straight_line_kernel(mixed: Robot, row: str, metho
 DERIVATIVES = ["inverse_dynamics_derivatives", "forward_dynamics_derivatives", "momentum_derivatives"]
 
 
-@pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "mass_matrix", "jacobians", *DERIVATIVES])
+@pytest.mark.parametrize(
+    "row",
+    ["inverse_dynamics", "forward_dynamics", "mass_matrix", "jacobians", *DERIVATIVES, "forward_dynamics_hessian"],
+)
 def test_joints_of_every_type(manifold: Robot, row: str) -> None:
     assert_equal(manifold, row, next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
 
@@ -199,6 +201,7 @@ def following(tmp_path_factory: pytest.TempPathFactory) -> Robot:
         "hamiltonian",
         "momentum_rate",
         *DERIVATIVES,
+        "forward_dynamics_hessian",
     ],
 )
 def test_joints_that_follow_others(following: Robot, row: str) -> None:
