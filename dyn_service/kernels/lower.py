@@ -62,7 +62,8 @@ def with_errors(rolled: Any) -> Any:
     operand = Operand("errors", (2 * ERRORS,), dims=(2 * ERRORS,))
     signature = replace(rolled.signature, inputs=(*rolled.signature.inputs, operand))
     if isinstance(rolled, Staged):
-        return Staged(signature, with_errors(rolled.inner), tuple(map(with_errors, rolled.states)))
+        parts = (tuple(map(with_errors, of)) for of in (rolled.states, rolled.changes))
+        return Staged(signature, with_errors(rolled.inner), *parts)
     return replace(rolled, signature=signature, errors=True)
 
 
@@ -107,7 +108,8 @@ def emit_body(
 def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: str) -> ir.Function:
     """Adds the body of a kernel in stages.
 
-    Its workspace: the inputs of `states`, those of `inner`, which the loop has cleared, and their workspace.
+    Its workspace: the inputs of `states`, of `changes` and of `inner`, and the matrices of `inner`, which the loop has
+    cleared; the changes of a state and of the accelerations, by columns; the workspace of the parts.
     """
     inner = emit_body(module, graph.inner, vector, f"{name}.inner")
     states = [emit_body(module, part, vector, f"{name}.states{k}") for k, part in enumerate(graph.states)]
@@ -121,27 +123,203 @@ def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: 
         names = [operand.name for operand in operands]
         return sum(operand.size for operand in operands[: names.index(name)])
 
-    def copy(operand: Operand, to: Any, operands: Sequence[Operand]) -> None:
-        first = integer(size * place(graph.signature.inputs, operand.name))
-        cell, start = at(b, source, first), at(b, to, integer(size * place(operands, operand.name)))
-        with loop_over(b, integer(size * operand.size), step=size) as offset:
-            b.store(b.load(at(b, cell, offset), align=size, typ=vector), at(b, start, offset), align=size)
+    def after(buffer: Any, count: int) -> Any:
+        return at(b, buffer, integer(size * count))
+
+    def copy(count: int, source: Any, to: Any) -> None:
+        with loop_over(b, integer(size * count), step=size) as offset:
+            b.store(b.load(at(b, source, offset), align=size, typ=vector), at(b, to, offset), align=size)
+
+    def total(operands: Sequence[Operand]) -> int:
+        return sum(operand.size for operand in operands)
 
     of_states, of_inner = graph.states[0].signature.inputs, graph.inner.signature.inputs
-    entered = at(b, known, integer(size * sum(operand.size for operand in of_states)))
-    rest = at(b, entered, integer(size * sum(operand.size for operand in of_inner)))
+    of_changes = graph.changes[0].signature.inputs if graph.changes else ()
+    changing = after(known, total(of_states))
+    entered = after(changing, total(of_changes))
+    matrices = after(entered, total(of_inner))
+    changed = after(matrices, total(graph.inner.signature.outputs) if graph.changes else 0)
+    accelerated = after(changed, graph.columns[0])
+    rest = after(accelerated, graph.columns[1])
     given = {operand.name for operand in graph.signature.inputs}
-    for to, operands in ((known, of_states), (entered, of_inner)):
+    for to, operands in ((known, of_states), (changing, of_changes), (entered, of_inner)):
         for operand in operands:
             if operand.name in given:
-                copy(operand, to, operands)
+                from_ = after(source, place(graph.signature.inputs, operand.name))
+                copy(operand.size, from_, after(to, place(operands, operand.name)))
     results = [operand.name for operand in of_states if operand.name not in given]
-    for part, result in zip(states, results, strict=False):  # the states are the first inputs of `inner`
-        b.call(part, [known, entered, rest])
-        b.call(inner, [entered, at(b, known, integer(size * place(of_states, result))), rest])
+    columns = _Columns(module, graph, vector, name) if graph.changes else None
+    for k, (part, result) in enumerate(zip(states, results, strict=False)):
+        b.call(part, [known, entered, rest])  # the states are the first inputs of `inner`
+        to = after(known, place(of_states, result))
+        b.call(inner, [entered, to if columns is None else matrices, rest])
+        if columns is not None:
+            copy(graph.velocities, matrices, to)
+            copy(graph.velocities, matrices, after(changing, place(of_changes, result)))
+            columns.emit_stage(b, k, matrices, changing, changed, accelerated, rest)
     b.call(states[-1], [known, target, rest])
+    if columns is not None:
+        columns.emit_last(b, after(target, total(graph.signature.outputs[:2])), changing, changed, accelerated, rest)
     b.ret_void()
     return emitted
+
+
+class _Columns:
+    """Emits the chain rule of a kernel in stages, see `staged`."""
+
+    def __init__(self, module: ir.Module, graph: Staged, vector: ir.VectorType, name: str) -> None:
+        self._graph, self._vector, self._n = graph, vector, graph.velocities
+        self._size, self._calls = 8 * vector.count, len(graph.states) - 1
+        self._parts = [emit_body(module, part, vector, f"{name}.changes{k}") for k, part in enumerate(graph.changes)]
+        operands = graph.changes[0].signature.inputs
+        names = [operand.name for operand in operands]
+        self._first = sum(operand.size for operand in operands[: names.index("dq")])
+        errors = names[-1] == "errors"
+        self._errors = sum(operand.size for operand in operands[:-1]) if errors else None
+        self._multiply = self._emit_product(module, f"{name}.product") if self._calls > 1 else None
+
+    def _after(self, b: ir.IRBuilder, buffer: Any, entries: Any) -> Any:
+        return vector_address(b, buffer, self._vector, integer(entries) if isinstance(entries, int) else entries)
+
+    def _copy(self, b: ir.IRBuilder, cell: Any, to: Any) -> None:
+        b.store(b.load(cell, align=self._size, typ=self._vector), to, align=self._size)
+
+    def _each(self, b: ir.IRBuilder, part: int, changing: Any, changed: Any, accelerated: Any, rest: Any) -> Any:
+        """Emits the changes of a state, for each column."""
+        n = self._n
+        zero, one = (ir.Constant(self._vector, [x] * self._vector.count) for x in (0.0, 1.0))
+        if _leaves_zeros(self._graph.changes[part]):
+            with loop_over(b, integer(6 * n * n)) as entry:
+                b.store(zero, self._after(b, changed, entry), align=self._size)
+        direction = self._after(b, changing, self._first)
+        with loop_over(b, integer(2 * n)) as entry:
+            b.store(zero, self._after(b, direction, entry), align=self._size)
+        with loop_over(b, integer(3 * n)) as c:
+            is_state = b.icmp_signed("<", c, integer(2 * n))
+            with b.if_then(is_state):
+                b.store(one, self._after(b, direction, c), align=self._size)
+            own = self._after(b, accelerated, b.mul(c, integer(n * self._calls)))
+            with loop_over(b, integer(n * (part + 1))) as entry:
+                to = self._after(b, direction, b.add(entry, integer(2 * n)))
+                self._copy(b, self._after(b, own, entry), to)
+            b.call(self._parts[part], [changing, self._after(b, changed, b.mul(c, integer(2 * n))), rest])
+            with b.if_then(is_state):
+                b.store(zero, self._after(b, direction, c), align=self._size)
+
+    def emit_stage(
+        self, b: ir.IRBuilder, k: int, matrices: Any, changing: Any, changed: Any, accelerated: Any, rest: Any
+    ) -> None:
+        """Emits the changes of the acceleration of stage k, with the matrices of `inner` there."""
+        n = self._n
+        if k == 0:  # the changes of the state are those before the step
+            with loop_over(b, integer(3 * n)) as c, loop_over(b, integer(n)) as row:
+                which, column = b.sdiv(c, integer(n)), b.srem(c, integer(n))
+                row_of = b.add(b.mul(which, integer(n)), row)
+                entry = b.add(integer(n), b.add(b.mul(row_of, integer(n)), column))
+                to = b.add(b.mul(c, integer(n * self._calls)), row)
+                self._copy(b, self._after(b, matrices, entry), self._after(b, accelerated, to))
+            return
+        self._each(b, k - 1, changing, changed, accelerated, rest)
+        errors = changing if self._errors is None else self._after(b, changing, self._errors)
+        b.call(self._multiply, [matrices, changed, self._after(b, accelerated, k * n), errors])
+
+    def emit_last(self, b: ir.IRBuilder, target: Any, changing: Any, changed: Any, accelerated: Any, rest: Any) -> None:
+        """Emits the derivatives of the step: dx_dx (2 nv, 2 nv), dx_dtau (2 nv, nv)."""
+        n = self._n
+        self._each(b, len(self._parts) - 1, changing, changed, accelerated, rest)
+        for first, count, start in ((0, 2 * n, 0), (2 * n, n, 4 * n * n)):
+            with loop_over(b, integer(2 * n)) as row, loop_over(b, integer(count)) as c:
+                cell = b.add(b.mul(b.add(c, integer(first)), integer(2 * n)), row)
+                to = b.add(integer(start), b.add(b.mul(row, integer(count)), c))
+                self._copy(b, self._after(b, changed, cell), self._after(b, target, to))
+
+    def _emit_product(self, module: ir.Module, name: str) -> ir.Function:
+        """Adds the function (matrices, X, D, errors): D = [da/dq, da/dv] X, plus da/dtau in the columns of tau.
+
+        X and D are by columns. Several rows and columns are computed at a time, their sums in registers.
+        """
+        n, vector = self._n, self._vector
+        function = internal(module, name, ir.VoidType(), *[POINTER] * 4)
+        matrices, X, D, errors = function.args
+        b = ir.IRBuilder(function.append_basic_block())
+        zero = ir.Constant(vector, [0.0] * vector.count)
+
+        def load(buffer: Any, entry: Any) -> Any:
+            return b.load(self._after(b, buffer, entry), align=self._size, typ=vector)
+
+        def sums(i: Any, height: int, c: Any, width: int, start: Callable[[Any, Any], Any]) -> None:
+            """Emits some rows from i on, of some columns from c on. start: returns the first term of a sum."""
+            rows = [b.add(i, integer(k)) for k in range(height)]
+            columns = [b.add(c, integer(k)) for k in range(width)]
+            begun = [[start(row, column) for column in columns] for row in rows]
+            lines = [
+                [self._after(b, matrices, b.add(integer(n + m * n * n), b.mul(row, integer(n)))) for m in range(2)]
+                for row in rows
+            ]
+            parts = [self._after(b, X, b.mul(column, integer(2 * n))) for column in columns]
+            before, loop = b.block, loop_over(b, integer(n))
+            with loop as l:
+                inside = b.block
+                b.position_at_start(loop.head)
+                kept = [[b.phi(vector) for _ in columns] for _ in rows]
+                b.position_at_end(inside)
+                total = [list(row) for row in kept]
+                for m in range(2):
+                    given = [load(part, b.add(l, integer(m * n))) for part in parts]
+                    for r in range(height):
+                        factor = load(lines[r][m], l)
+                        for s in range(width):
+                            total[r][s] = self._more(b, total[r][s], factor, given[s], errors, rows[r], l)
+                for r in range(height):
+                    for s in range(width):
+                        kept[r][s].add_incoming(begun[r][s], before)
+                        kept[r][s].add_incoming(total[r][s], b.block)
+            for r in range(height):
+                for s in range(width):
+                    to = b.add(b.mul(columns[s], integer(n * self._calls)), rows[r])
+                    b.store(kept[r][s], self._after(b, D, to), align=self._size)
+
+        def of_tau(row: Any, column: Any) -> Any:
+            entry = b.add(b.mul(row, integer(n)), b.sub(column, integer(2 * n)))
+            return load(matrices, b.add(entry, integer(n + 2 * n * n)))
+
+        for first, last, start in ((0, 2 * n, lambda *_: zero), (2 * n, 3 * n, of_tau)):
+            for c_first, c_last, width in _tiles(first, last):
+                with loop_over(b, integer(c_last), start=integer(c_first), step=width) as c:
+                    for i_first, i_last, height in _tiles(0, n):
+                        with loop_over(b, integer(i_last), start=integer(i_first), step=height) as i:
+                            sums(i, height, c, width, start)
+        b.ret_void()
+        return function
+
+    def _more(self, b: ir.IRBuilder, total: Any, x: Any, y: Any, errors: Any, i: Any, j: Any) -> Any:
+        """Emits total + x y, with a rounding error if the kernel has these."""
+        found = b.fadd(total, b.fmul(x, y, flags=_FLAGS), flags=_FLAGS)
+        if self._errors is None:
+            return found
+        return b.fmul(found, b.load(_error(b, self._vector, errors, i, j), align=self._size, typ=self._vector))
+
+
+def _tiles(first: int, last: int) -> list[tuple[int, int, int]]:
+    """Returns ranges and their steps: as few as possible, of at most 4."""
+    count = last - first
+    step = next((step for step in (4, 3) if count % step == 0), 4)
+    whole = first + count - count % step
+    return [of for of in ((first, whole, step), (whole, last, last - whole)) if of[0] < of[1]]
+
+
+def _error(b: ir.IRBuilder, vector: ir.VectorType, errors: Any, i: Any, j: Any) -> Any:
+    """Returns the address of one of the factors of a kernel with errors."""
+    index = b.and_(b.add(b.mul(i, integer(97)), b.mul(j, integer(31))), integer(ERRORS - 1))
+    return vector_address(b, errors, vector, index)
+
+
+def _leaves_zeros(part: Graph | Rolled) -> bool:
+    """Whether the code does not store all results, since some are 0."""
+    if isinstance(part, Rolled):
+        return True
+    program = part.program.instructions
+    return any(op == ex.OUTPUT and program[x][:2] == (ex.CONSTANT, 0.0) for op, _, x in program)
 
 
 def _emit_straight(
