@@ -65,7 +65,19 @@ from dyn_service.dynamics.kinematics import (
 )
 from dyn_service.dynamics.newton_euler import inertias, world_acceleration
 from dyn_service.dynamics.rolled_tree import NotRolledError, PairMatrix, RolledTree, Solved, Walk, known_of_first
-from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, linear, row_by_row, skew
+from dyn_service.dynamics.spatial import (
+    Mat,
+    angular,
+    constant,
+    cross,
+    join,
+    linear,
+    moment_rate,
+    of_upper_triangle,
+    row_by_row,
+    skew,
+    upper_triangle,
+)
 from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion, walk
 from dyn_service.model.joints.rotations import SMALL, series
 from dyn_service.model.steps import Step, explicit_euler_step, rk4_step, semi_implicit_euler_step
@@ -121,20 +133,19 @@ class Branch:
     @property
     def column(self) -> Mat:
         """All numbers; of symmetric matrices the upper triangle."""
-        upper = (S[i, j] for S in (self.I, self.rate) for i, j in _UPPER)
-        return ex.vertcat(self.m, self.h, *upper, self.K, self.F)
+        return ex.vertcat(self.m, self.h, upper_triangle(self.I), upper_triangle(self.rate), self.K, self.F)
 
     @classmethod
     def of(cls, x: Mat) -> Branch:
         """The inverse of `column`."""
-        return cls(x[0], x[1:4], _symmetric(x[4:10]), _symmetric(x[10:16]), x[16:22], x[22:])
+        return cls(x[0], x[1:4], of_upper_triangle(x[4:10]), of_upper_triangle(x[10:16]), x[16:22], x[22:])
 
     def carried(self, D: Mat) -> Branch:
         """As the parent sees it."""
         R, d, K = D.rotation, D.offset, self.K
         h, P = R.T @ self.h, R.T @ linear(K)
-        I = R.T @ (self.I @ R) + _twice(d, h + (self.m / 2) * d)
-        rate = R.T @ (self.rate @ R) + _twice(d, P)
+        I = R.T @ (self.I @ R) + moment_rate(d, h + (self.m / 2) * d)
+        rate = R.T @ (self.rate @ R) + moment_rate(d, P)
         return Branch(self.m, h + self.m * d, I, rate, join(R.T @ angular(K) + cross(d, P), P), D.T @ self.F)
 
     def inertia(self, X: Mat) -> Mat:
@@ -152,21 +163,6 @@ class Branch:
         return self.rate @ turns + skew(angular(self.K)) @ turns + 2 * (skew(linear(self.K)) @ shifts)
 
 
-_UPPER = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
-
-
-def _symmetric(upper: Mat) -> Mat:
-    a, b, c, d, e, f = ex.vertsplit(upper)
-    return ex.blockcat([[a, b, c], [b, d, e], [c, e, f]])
-
-
-def _twice(a: Mat, b: Mat) -> Mat:
-    """2 (a . b) - a b^T - b a^T, the rate of the moment of inertia at a as it moves with b."""
-    x, y, z = (a[k] * b[k] for k in range(3))
-    xy, xz, yz = (-(a[i] * b[j] + a[j] * b[i]) for i, j in ((0, 1), (0, 2), (1, 2)))
-    return ex.blockcat([[2 * (y + z), xy, xz], [xy, 2 * (x + z), yz], [xz, yz, 2 * (x + y)]])
-
-
 def branches(tree: Tree, D: PerBody, moved: Motion, wrenches: PerBody | None) -> list[Branch]:
     """The inward sweep."""
     own = []
@@ -176,7 +172,7 @@ def branches(tree: Tree, D: PerBody, moved: Motion, wrenches: PerBody | None) ->
         if wrenches is not None:
             F = F - wrenches[i]
         turned = skew(omega) @ M.I
-        own.append(Branch(M.m[0, 0], h, M.I, turned + turned.T + _twice(linear(V), h), K, F).column)
+        own.append(Branch(M.m[0, 0], h, M.I, turned + turned.T + moment_rate(linear(V), h), K, F).column)
     carried = inward_recursion(tree, own, lambda i, x: Branch.of(x).carried(D[i]).column)
     return [Branch.of(x) for x in carried]
 

@@ -58,7 +58,16 @@ from dyn_service.dynamics.kinematics import (
 )
 from dyn_service.dynamics.newton_euler import inertias
 from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
-from dyn_service.dynamics.spatial import Mat, angular, cross, linear, skew
+from dyn_service.dynamics.spatial import (
+    Mat,
+    angular,
+    cross,
+    linear,
+    moment_rate,
+    of_upper_triangle,
+    skew,
+    upper_triangle,
+)
 from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion, walk
 from dyn_service.model.tree import Tree
 
@@ -74,17 +83,17 @@ class _Weighted:
     @property
     def column(self) -> Mat:
         """All numbers; of J the upper triangle."""
-        return ex.vertcat(self.N, *(self.J[i, j] for i, j in derivatives._UPPER), self.y)
+        return ex.vertcat(self.N, upper_triangle(self.J), self.y)
 
     @classmethod
     def of(cls, x: Mat) -> _Weighted:
         """The inverse of `column`."""
-        return cls(x[:6], derivatives._symmetric(x[6:12]), x[12:])
+        return cls(x[:6], of_upper_triangle(x[6:12]), x[12:])
 
     def carried(self, D: Mat) -> _Weighted:
         """As the parent sees it."""
         R, N = D.rotation, D.T @ self.N
-        return _Weighted(N, R.T @ (self.J @ R) + derivatives._twice(D.offset, linear(N)), R.T @ self.y)
+        return _Weighted(N, R.T @ (self.J @ R) + moment_rate(D.offset, linear(N)), R.T @ self.y)
 
     def moved(self, X: Mat) -> Mat:
         """dy of a velocity X of the ground, (3, k)."""
@@ -114,7 +123,7 @@ def _branches(tree: Tree, D: PerBody, moved: Motion, weighted: PerBody) -> list[
         omega, Omega, h = angular(V), angular(W), ex.vertcat(M.H[2, 1], M.H[0, 2], M.H[1, 0])
         turned, squares = skew(Omega) @ M.I, ex.trace(M.I) * ex.eye(3) - 2 * M.I
         y = 2 * (cross(linear(M @ V), linear(W)) + cross(linear(V), cross(Omega, h))) + squares @ cross(omega, Omega)
-        own.append(_Weighted(M @ W, turned + turned.T + derivatives._twice(linear(W), h), y).column)
+        own.append(_Weighted(M @ W, turned + turned.T + moment_rate(linear(W), h), y).column)
     carried = inward_recursion(tree, own, lambda i, x: _Weighted.of(x).carried(D[i]).column)
     return [_Weighted.of(x) for x in carried]
 

@@ -312,6 +312,8 @@ def _tracer(model: KernelTree, loops: Rolled | None) -> Callable[[Any, Signature
                 return trace(of, signature)
             return loops if of is model and signature == loops.signature else roll(of, signature)
 
-        return staged(signature, part) if has_stages(signature, as_loops=loops is not None) else part(signature)
+        if not has_stages(signature, as_loops=loops is not None):
+            return part(signature)
+        return staged(signature, of.of(signature.bodies).tree, part)
 
     return traced

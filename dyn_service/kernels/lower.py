@@ -36,6 +36,7 @@ from dyn_service.kernels.llvm_ir import (
     loop_over,
     splat,
     vector_address,
+    word,
 )
 from dyn_service.kernels.loop import BODY, PLACES, SIZES
 from dyn_service.kernels.rolled import Address, Equations, Rolled, Step, Walks
@@ -63,7 +64,7 @@ def with_errors(rolled: Any) -> Any:
     signature = replace(rolled.signature, inputs=(*rolled.signature.inputs, operand))
     if isinstance(rolled, Staged):
         parts = (tuple(map(with_errors, of)) for of in (rolled.states, rolled.changes))
-        return Staged(signature, with_errors(rolled.inner), *parts)
+        return Staged(signature, with_errors(rolled.inner), *parts, rolled.joints)
     return replace(rolled, signature=signature, errors=True)
 
 
@@ -221,7 +222,7 @@ class _Columns:
             return
         self._each(b, k - 1, changing, changed, accelerated, rest)
         errors = changing if self._errors is None else self._after(b, changing, self._errors)
-        b.call(self._multiply, [matrices, changed, self._after(b, accelerated, k * n), errors])
+        b.call(self._multiply, [matrices, changed, self._after(b, accelerated, k * n), integer(int(k == 1)), errors])
 
     def emit_last(self, b: ir.IRBuilder, target: Any, changing: Any, changed: Any, accelerated: Any, rest: Any) -> None:
         """Emits the derivatives of the step: dx_dx (2 nv, 2 nv), dx_dtau (2 nv, nv)."""
@@ -234,63 +235,69 @@ class _Columns:
                 self._copy(b, self._after(b, changed, cell), self._after(b, target, to))
 
     def _emit_product(self, module: ir.Module, name: str) -> ir.Function:
-        """Adds the function (matrices, X, D, errors): D = [da/dq, da/dv] X, plus da/dtau in the columns of tau.
+        """Adds the function (matrices, X, D, second, errors): D = [da/dq, da/dv] X, plus da/dtau in the columns of tau.
 
-        X and D are by columns. Several rows and columns are computed at a time, their sums in registers.
+        X and D are by columns. Several rows and columns are computed at a time, their sums in registers. second: 1 in
+        the second stage, where the motions of a joint are changed by those of the joint itself only.
         """
         n, vector = self._n, self._vector
-        function = internal(module, name, ir.VoidType(), *[POINTER] * 4)
-        matrices, X, D, errors = function.args
+        function = internal(module, name, ir.VoidType(), *[POINTER] * 3, I64, POINTER)
+        matrices, X, D, second, errors = function.args
         b = ir.IRBuilder(function.append_basic_block())
         zero = ir.Constant(vector, [0.0] * vector.count)
+        is_second = b.icmp_signed("!=", second, integer(0))
+        joint = [
+            _table(module, f"{name}.{part}", of) for part, of in zip(("first", "last"), self._joints(), strict=True)
+        ]
 
         def load(buffer: Any, entry: Any) -> Any:
             return b.load(self._after(b, buffer, entry), align=self._size, typ=vector)
 
-        def sums(i: Any, height: int, c: Any, width: int, start: Callable[[Any, Any], Any]) -> None:
-            """Emits some rows from i on, of some columns from c on. start: returns the first term of a sum."""
+        def sums(i: Any, height: int, c: Any, width: int, part: int) -> None:
+            """Emits some rows from i on, of some columns from c on, those of q, v or tau."""
             rows = [b.add(i, integer(k)) for k in range(height)]
             columns = [b.add(c, integer(k)) for k in range(width)]
-            begun = [[start(row, column) for column in columns] for row in rows]
-            lines = [
-                [self._after(b, matrices, b.add(integer(n + m * n * n), b.mul(row, integer(n)))) for m in range(2)]
-                for row in rows
-            ]
-            parts = [self._after(b, X, b.mul(column, integer(2 * n))) for column in columns]
-            before, loop = b.block, loop_over(b, integer(n))
-            with loop as l:
-                inside = b.block
-                b.position_at_start(loop.head)
-                kept = [[b.phi(vector) for _ in columns] for _ in rows]
-                b.position_at_end(inside)
-                total = [list(row) for row in kept]
-                for m in range(2):
-                    given = [load(part, b.add(l, integer(m * n))) for part in parts]
-                    for r in range(height):
-                        factor = load(lines[r][m], l)
-                        for s in range(width):
-                            total[r][s] = self._more(b, total[r][s], factor, given[s], errors, rows[r], l)
-                for r in range(height):
-                    for s in range(width):
-                        kept[r][s].add_incoming(begun[r][s], before)
-                        kept[r][s].add_incoming(total[r][s], b.block)
-            for r in range(height):
-                for s in range(width):
-                    to = b.add(b.mul(columns[s], integer(n * self._calls)), rows[r])
-                    b.store(kept[r][s], self._after(b, D, to), align=self._size)
+            given = [self._after(b, X, b.mul(b.add(column, integer(part * n)), integer(2 * n))) for column in columns]
+            found = [zero] * (height * width)
+            if part == 2:
+                found = [load(lines[2], column) for lines in map(lines_of, rows) for column in columns]
+            first = last = integer(0)
+            if part < 2:
+                first, last = word(b, joint[0], columns[0]), word(b, joint[1], columns[-1])
+            bounds = [(b.select(is_second, first, integer(0)), b.select(is_second, last, integer(n)))]
+            for m, (start, stop) in enumerate([*bounds, (integer(0), integer(n))]):
+                factors = [lines_of(row)[m] for row in rows]
+                loop = loop_over(b, stop, start=start, values=found)
+                with loop as k:
+                    total, entries = list(loop.values), [load(column, b.add(k, integer(m * n))) for column in given]
+                    for r, row in enumerate(rows):
+                        factor = load(factors[r], k)
+                        for s, y in enumerate(entries, r * width):
+                            total[s] = self._more(b, total[s], factor, y, errors, row, k)
+                    loop.values = total
+                found = loop.values
+            for s, value in enumerate(found):
+                r, column = divmod(s, width)
+                at_column = b.mul(b.add(columns[column], integer(part * n)), integer(n * self._calls))
+                b.store(value, self._after(b, D, b.add(at_column, rows[r])), align=self._size)
 
-        def of_tau(row: Any, column: Any) -> Any:
-            entry = b.add(b.mul(row, integer(n)), b.sub(column, integer(2 * n)))
-            return load(matrices, b.add(entry, integer(n + 2 * n * n)))
+        def lines_of(row: Any) -> list[Any]:
+            """Returns the rows of the three matrices."""
+            return [self._after(b, matrices, b.add(integer(n + m * n * n), b.mul(row, integer(n)))) for m in range(3)]
 
-        for first, last, start in ((0, 2 * n, lambda *_: zero), (2 * n, 3 * n, of_tau)):
-            for c_first, c_last, width in _tiles(first, last):
+        for part in range(3):
+            for c_first, c_last, width in _tiles(0, n):
                 with loop_over(b, integer(c_last), start=integer(c_first), step=width) as c:
                     for i_first, i_last, height in _tiles(0, n):
                         with loop_over(b, integer(i_last), start=integer(i_first), step=height) as i:
-                            sums(i, height, c, width, start)
+                            sums(i, height, c, width, part)
         b.ret_void()
         return function
+
+    def _joints(self) -> tuple[list[int], list[int]]:
+        """Returns for each velocity where those of its joint begin and end."""
+        parts = [part for part in self._graph.joints for _ in range(part.stop - part.start)]
+        return [part.start for part in parts], [part.stop for part in parts]
 
     def _more(self, b: ir.IRBuilder, total: Any, x: Any, y: Any, errors: Any, i: Any, j: Any) -> Any:
         """Emits total + x y, with a rounding error if the kernel has these."""
@@ -300,10 +307,18 @@ class _Columns:
         return b.fmul(found, b.load(_error(b, self._vector, errors, i, j), align=self._size, typ=self._vector))
 
 
-def _tiles(first: int, last: int) -> list[tuple[int, int, int]]:
-    """Returns ranges and their steps: as few as possible, of at most 4."""
+def _table(module: ir.Module, name: str, numbers: Sequence[int]) -> ir.GlobalVariable:
+    """Adds an array of 64-bit integers."""
+    _emit_table(module, name, I64, numbers)
+    table = module.globals[name]
+    table.linkage = "internal"
+    return table
+
+
+def _tiles(first: int, last: int, most: int = 4) -> list[tuple[int, int, int]]:
+    """Returns ranges and their steps: as few as possible, of at most `most`."""
     count = last - first
-    step = next((step for step in (4, 3) if count % step == 0), 4)
+    step = next((step for step in range(most, most // 2, -1) if count % step == 0), most)
     whole = first + count - count % step
     return [of for of in ((first, whole, step), (whole, last, last - whole)) if of[0] < of[1]]
 
@@ -649,7 +664,11 @@ def _emit_matrix_solution(
     shared: Any,
     symmetric: bool,
 ) -> None:
-    """Emits the solutions for the columns of x, (nv, nv), in place, with the factors of `_emit_solution`."""
+    """Emits the solutions for the columns of x, (nv, nv), in place, with the factors of `_emit_solution`.
+
+    Some columns at a time, whose sums are in registers. symmetric: x is diagonal; of the solutions the half that is
+    found first is copied to the other.
+    """
     size, count, width = 8 * vector.count, rolled.velocities, rolled.elimination.width
     matrix = at(b, shared, integer(size * count * rolled.shared))
     errors = at(b, source, integer(size * sum(operand.size for operand in rolled.signature.inputs[:-1])))
@@ -657,43 +676,57 @@ def _emit_matrix_solution(
     def cell(k: Any, column: Any) -> Any:
         return vector_address(b, x, vector, b.add(b.mul(k, integer(count)), column))
 
-    def factor(k: Any, j: Any) -> Any:
-        place = b.add(b.mul(k, integer(width)), tables.entry(b, "place", j))
-        return b.load(vector_address(b, matrix, vector, place), align=size, typ=vector)
-
     def load(place: Any) -> Any:
         return b.load(place, align=size, typ=vector)
 
-    def rounded(value: Any, i: Any, j: Any) -> Any:
-        if not rolled.errors:
-            return value
-        index = b.and_(b.add(b.mul(i, integer(97)), b.mul(j, integer(31))), integer(ERRORS - 1))
-        return b.fmul(value, load(vector_address(b, errors, vector, index)))
+    def store(value: Any, place: Any) -> None:
+        b.store(value, place, align=size)
 
-    def less(i: Any, k: Any, share: Any) -> None:
-        """Subtracts row k times `share` from row i."""
-        with loop_over(b, integer(count)) as c:
-            product = rounded(b.fmul(share, load(cell(k, c)), flags=_FLAGS), i, b.add(c, k))
-            b.store(rounded(b.fsub(load(cell(i, c)), product, flags=_FLAGS), c, i), cell(i, c), align=size)
+    def factor(k: Any, j: Any) -> Any:
+        return load(vector_address(b, matrix, vector, b.add(b.mul(k, integer(width)), tables.entry(b, "place", j))))
 
-    def before(k: Any) -> Any:
-        return chain_from(b, tables.entry(b, "before", k), lambda i: tables.entry(b, "before", i))
+    def error(i: Any, j: Any) -> Any:
+        return load(_error(b, vector, errors, i, j)) if rolled.errors else None
 
-    with loop_over(b, integer(count)) as n:
-        k = tables.entry(b, "order", b.sub(integer(count - 1), n))
-        with before(k) as i:
-            less(i, k, factor(k, i))
-    with loop_over(b, integer(count)) as n:
-        k = tables.entry(b, "order", n)
-        inverse = factor(k, k)
-        with loop_over(b, integer(count)) as c:
-            b.store(rounded(b.fmul(load(cell(k, c)), inverse, flags=_FLAGS), k, c), cell(k, c), align=size)
-        with before(k) as i:
-            less(k, i, factor(k, i))
-    if symmetric:  # the half that is found first
+    def times(value: Any, by: Any) -> Any:
+        return value if by is None else b.fmul(value, by)
+
+    def less(sums: Sequence[Any], k: Any, i: Any, others: Sequence[Any]) -> list[Any]:
+        """Subtracts the factor of rows k and i times the others; the rounding errors are those of all columns."""
+        share, rounding = times(factor(k, i), error(k, i)), error(i, k)
+        pairs = zip(sums, others, strict=True)
+        return [times(b.fsub(own, b.fmul(share, y, flags=_FLAGS), flags=_FLAGS), rounding) for own, y in pairs]
+
+    def before(k: Any, sums: Sequence[Any] = ()) -> Any:
+        return chain_from(b, tables.entry(b, "before", k), lambda i: tables.entry(b, "before", i), sums)
+
+    # Entry c of v depends on none after it: of column c of a diagonal x, rows after c stay 0 at first.
+    in_order = rolled.elimination.order == tuple(range(count))
+    for begin, end, step in _tiles(0, count, 8):
+        with loop_over(b, integer(end), start=integer(begin), step=step) as first:
+            columns = [b.add(first, integer(n)) for n in range(step)]
+            rows = b.add(first, integer(step)) if symmetric and in_order else integer(count)
+            with loop_over(b, rows) as n:
+                k = tables.entry(b, "order", b.sub(b.sub(rows, integer(1)), n))
+                own = [load(cell(k, c)) for c in columns]
+                with before(k) as i:
+                    places = [cell(i, c) for c in columns]
+                    for value, place in zip(less([load(place) for place in places], k, i, own), places, strict=True):
+                        store(value, place)
+            with loop_over(b, rows) as n:
+                k = tables.entry(b, "order", n)
+                inverse, rounding = factor(k, k), error(k, k)
+                places = [cell(k, c) for c in columns]
+                own = [times(b.fmul(load(place), inverse, flags=_FLAGS), rounding) for place in places]
+                chain = before(k, own)
+                with chain as i:
+                    chain.values = less(chain.values, k, i, [load(cell(i, c)) for c in columns])
+                for value, place in zip(chain.values, places, strict=True):
+                    store(value, place)
+    if symmetric:
         with loop_over(b, integer(count)) as n, loop_over(b, n) as m:
             i, j = tables.entry(b, "order", n), tables.entry(b, "order", m)
-            b.store(load(cell(j, i)), cell(i, j), align=size)
+            store(load(cell(j, i)), cell(i, j))
 
 
 class _Tables:

@@ -27,6 +27,7 @@ from dyn_service.dynamics import expressions as ex
 from dyn_service.kernels.graph import Graph
 from dyn_service.kernels.rolled import Rolled
 from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.model.tree import Tree
 
 
 class _Stages(NamedTuple):
@@ -59,13 +60,14 @@ class Staged:
     """A kernel in stages.
 
     states: of each stage, then the outputs, from the inputs and all results of `inner`. changes: of derivatives, those
-    of each state but the first, then of the outputs, one column.
+    of each state but the first, then of the outputs, one column. joints: the entries of v of each joint.
     """
 
     signature: Signature
     inner: Graph | Rolled
     states: tuple[Graph | Rolled, ...]
     changes: tuple[Graph | Rolled, ...] = ()
+    joints: tuple[slice, ...] = ()
 
     @property
     def parts(self) -> tuple[Graph | Rolled, ...]:
@@ -212,7 +214,7 @@ def has_stages(signature: Signature, *, as_loops: bool) -> bool:
     return inner_of(signature) is not None and (as_loops or _STAGED[signature.function].calls > 1)
 
 
-def staged(signature: Signature, trace: Callable[[Signature], Any]) -> Staged:
+def staged(signature: Signature, tree: Tree, trace: Callable[[Signature], Any]) -> Staged:
     """Returns a kernel in stages. trace: makes each part, a graph or loops."""
     stages, inner = _STAGED[signature.function], inner_of(signature)
     assert inner is not None
@@ -232,6 +234,7 @@ def staged(signature: Signature, trace: Callable[[Signature], Any]) -> Staged:
         trace(inner),
         parts(stages.states, inputs, state, calls),
         parts(stages.changes, moved, changing, calls[1:]) if stages.changes else (),
+        tuple(tree.in_v[i] for i in tree.independent_bodies),
     )
 
 

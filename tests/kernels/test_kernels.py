@@ -173,7 +173,7 @@ def test_operation_counts(query: str, panda: Robot) -> None:
     for method in row.kernels:
         signature, model = panda.signature(row, method), model_of(panda, row)
         if has_stages(signature, as_loops=False):
-            graph = staged(signature, lambda of, model=model: trace(model, of))
+            graph = staged(signature, model.tree, lambda of, model=model: trace(model, of))
         else:
             graph = trace(model, signature)
         assert graph.operations <= OPERATIONS[signature.name]

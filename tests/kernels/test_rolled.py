@@ -247,7 +247,9 @@ def test_a_kernel_in_stages_equals_one_that_repeats(
     inputs = inputs_of(robot.tree, signature, iter(parameters_of(model.tree).values()))
     again = interpreted(trace(model, signature))(*inputs)
     for form in (trace, roll):
-        once = compiled(staged(signature, lambda of, form=form: form(model, of)), optimised=False)[0](*inputs)
+        once = compiled(staged(signature, model.tree, lambda of, form=form: form(model, of)), optimised=False)[0](
+            *inputs
+        )
         for a, b in zip(once, again, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=ROUNDING * np.abs(b).max(), err_msg=form.__name__)
 
@@ -265,7 +267,7 @@ def test_derivatives_in_stages_equal_those_of_one_graph(turning: Robot, method: 
     model = frames.kernel_tree(turning.tree, signature.bodies)
     inputs = inputs_of(turning.tree, signature, iter(parameters_of(model.tree).values()))
     whole = interpreted(trace(model, signature))(*inputs)
-    straight, loops = (staged(signature, lambda of, form=form: form(model, of)) for form in (trace, roll))
+    straight, loops = (staged(signature, model.tree, lambda of, form=form: form(model, of)) for form in (trace, roll))
     computed = [
         interpreted(straight)(*inputs),
         *(compiled(of, optimised=False)[0](*inputs) for of in (straight, loops)),
@@ -279,7 +281,7 @@ def test_derivatives_in_stages_equal_those_of_one_graph(turning: Robot, method: 
 def test_the_certificate_of_derivatives_in_stages_finds_an_error(turning: Robot, form: Any) -> None:
     signature = turning.signature(QUERIES["step_derivatives"], "rk4", WITHOUT_WRENCHES)
     model = frames.kernel_tree(turning.tree, signature.bodies)
-    given = staged(signature, lambda of: form(model, of))
+    given = staged(signature, model.tree, lambda of: form(model, of))
     kernel = compiled(given)[0]
     found = certify.difference(kernel, given, turning.tree)
     assert found.states == len(certify.POSITIONS)
