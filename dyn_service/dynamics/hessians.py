@@ -49,7 +49,6 @@ from dyn_service.dynamics import derivatives, mass_matrix, passive
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.derivatives import Motion, assembled, ground_of, loaded
 from dyn_service.dynamics.kinematics import (
-    free_selector,
     influences,
     joint_values,
     joint_vector,
@@ -57,8 +56,17 @@ from dyn_service.dynamics.kinematics import (
     zero_locked,
 )
 from dyn_service.dynamics.newton_euler import inertias
-from dyn_service.dynamics.rolled_tree import LessProduct, NotRolledError, RolledTree, Solved, Walk
-from dyn_service.dynamics.spatial import Mat, angular, cross, linear, skew
+from dyn_service.dynamics.rolled_tree import LessProduct, Solved, Walk
+from dyn_service.dynamics.spatial import (
+    Mat,
+    angular,
+    cross,
+    linear,
+    moment_rate,
+    of_upper_triangle,
+    skew,
+    upper_triangle,
+)
 from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion, walk
 from dyn_service.model.tree import Tree
 
@@ -74,17 +82,17 @@ class _Weighted:
     @property
     def column(self) -> Mat:
         """All numbers; of J the upper triangle."""
-        return ex.vertcat(self.N, *(self.J[i, j] for i, j in derivatives._UPPER), self.y)
+        return ex.vertcat(self.N, upper_triangle(self.J), self.y)
 
     @classmethod
     def of(cls, x: Mat) -> _Weighted:
         """The inverse of `column`."""
-        return cls(x[:6], derivatives._symmetric(x[6:12]), x[12:])
+        return cls(x[:6], of_upper_triangle(x[6:12]), x[12:])
 
     def carried(self, D: Mat) -> _Weighted:
         """As the parent sees it."""
         R, N = D.rotation, D.T @ self.N
-        return _Weighted(N, R.T @ (self.J @ R) + derivatives._twice(D.offset, linear(N)), R.T @ self.y)
+        return _Weighted(N, R.T @ (self.J @ R) + moment_rate(D.offset, linear(N)), R.T @ self.y)
 
     def moved(self, X: Mat) -> Mat:
         """dy of a velocity X of the ground, (3, k)."""
@@ -114,7 +122,7 @@ def _branches(tree: Tree, D: PerBody, moved: Motion, weighted: PerBody) -> list[
         omega, Omega, h = angular(V), angular(W), ex.vertcat(M.H[2, 1], M.H[0, 2], M.H[1, 0])
         turned, squares = skew(Omega) @ M.I, ex.trace(M.I) * ex.eye(3) - 2 * M.I
         y = 2 * (cross(linear(M @ V), linear(W)) + cross(linear(V), cross(Omega, h))) + squares @ cross(omega, Omega)
-        own.append(_Weighted(M @ W, turned + turned.T + derivatives._twice(linear(W), h), y).column)
+        own.append(_Weighted(M @ W, turned + turned.T + moment_rate(linear(W), h), y).column)
     carried = inward_recursion(tree, own, lambda i, x: _Weighted.of(x).carried(D[i]).column)
     return [_Weighted.of(x) for x in carried]
 
@@ -196,12 +204,7 @@ def of_inverse_dynamics(
     def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:
         return ex.vertcat(*blocks(j, state)), carried(j, state)
 
-    found = assembled(tree, walk(tree, start, step, outward=False), count)
-    if tree.free is not None:
-        if isinstance(tree, RolledTree):
-            raise NotRolledError("columns of locked joints are zero, too")
-        found = [x @ free_selector(tree) for x in found]
-    qq, qv, qa, *efforts, vv = found
+    qq, qv, qa, *efforts, vv = assembled(tree, walk(tree, start, step, outward=False), count, columns=True)
     passives = (passive.stiffness(tree), passive.resistance(tree, v))
     bodies = list(zip(branch, ground, weighted, Xi, G, strict=True))
     of_q = [Xi_i.T @ of.F + on.Omega.T @ by.N + on.psi.T @ by.y for of, on, by, Xi_i, _ in bodies]
@@ -232,7 +235,7 @@ def of_forward_dynamics(
         Z = Solved(M, -of.qx.T)
         qq, qv = LessProduct(-of.qq, Z, of_q, twice=True), LessProduct(-of.qv, Z, of_v)
         return Hessian(-of.q, -of.v, mu, qq, qv, -of.vv, replace(Z, transposed=True))
-    X = mass_matrix.solve(tree, M, of.qx.T).T @ free_selector(tree)
+    X = mass_matrix.solve(tree, M, of.qx.T).T
     turned, braked = X @ of_q, X @ of_v
     return Hessian(-of.q, -of.v, mu, turned + turned.T - of.qq, braked - of.qv, -of.vv, -X)
 

@@ -41,6 +41,7 @@ from dyn_service.kernels.graph import entered, in_symbols
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.model.configuration import Limits
 from dyn_service.model.joints.axial import Axial
+from dyn_service.model.parameters import INERTIAL, LINEAR
 from dyn_service.model.passive import Passive
 from dyn_service.model.tree import Tree
 
@@ -507,6 +508,8 @@ class _Passes:
     def _placed(self, operand: Operand, of: Any, start: int) -> list[tuple[Address, int | None]]:
         """Returns address and kind of each entry that an operand has on the tree of kinds; None if no body has it."""
         dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
+        if dims == ["nt"]:
+            return self._of_parameters(of, start)
         if unknown := [dim for dim in dims if isinstance(dim, str) and dim not in self.entries]:
             raise NotRolledError(f"an operand has the dimension {unknown[0]}")
         if sum(isinstance(dim, str) for dim in dims) > 1:
@@ -521,6 +524,15 @@ class _Passes:
                     place = place._replace(family=dim, stride=stride)
                 place = place._replace(first=place.first + stride * k)
             found.append((place, owner))
+        return found
+
+    def _of_parameters(self, of: Any, start: int) -> list[tuple[Address, int | None]]:
+        """Returns the same of the dynamic parameters: those of all links, then part by part those of all rates."""
+        width, rates = len(INERTIAL), self.tree.nr
+        found = [(Address(of, start + n, "nb", width), k) for k in self.kinds for n in range(width)]
+        for part in range(len(LINEAR)):
+            first = start + width * len(self.tree) + part * rates
+            found += [(Address(of, first + n, "nr", 1), k) for k, n in self.entries["nr"]]
         return found
 
     def _place_loops(self) -> None:
@@ -780,7 +792,8 @@ class _Passes:
     ) -> Iterator[tuple[Any, list[Address]]]:
         """Yields each entry of a block (a, b) and its places. same: whether a is b.
 
-        Of a mass matrix, a block (nv_b, nv_a) and its transpose; of Jacobians (bodies, k, nv), a block (k, nv_a).
+        Of a mass matrix, a block (nv_b, nv_a) and its transpose; of Jacobians (bodies, k, nv), a block (k, nv_a); of
+        regressors (nv, nt) a block (nv_b, 10), if a is b with a column for each part of the parameters of its rates.
         """
         dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
         of: Any = "added" if self.tree.has_mimics else "output"
@@ -803,6 +816,17 @@ class _Passes:
                     along = Address(of, start + width * column + row, "nv", 1, "nv", width)
                     if not same or row >= column:
                         yield x, [across, along] if not same or row > column else [across]
+                elif dims == ["nv", "nt"]:
+                    down, part = operand.shape[1], column - len(INERTIAL)
+                    first = start + down * row
+                    if part < 0:
+                        yield x, [Address(of, first + column, "nv", down, "nb", len(INERTIAL))]
+                    else:
+                        first += len(INERTIAL) * len(self.tree) + part * self.tree.nr + row
+                        yield x, [Address(of, first, "nv", down, "nr", 1)]
+                elif dims == ["nj", 6, "nb", len(INERTIAL)]:
+                    down = len(INERTIAL) * len(self.tree)
+                    yield x, [Address(of, start + down * row + column, "nj", 6 * down, "nb", len(INERTIAL))]
                 elif dims[0] == "na":  # the pairs of each body and its ancestors
                     yield x, [Address(of, start + 6 * row + column, "na", 36, "depth", 36)]
                 else:
