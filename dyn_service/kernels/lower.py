@@ -673,14 +673,17 @@ def _emit_matrix_solution(
     matrix = at(b, shared, integer(size * count * rolled.shared))
     errors = at(b, source, integer(size * sum(operand.size for operand in rolled.signature.inputs[:-1])))
 
-    def cell(k: Any, column: Any) -> Any:
-        return vector_address(b, x, vector, b.add(b.mul(k, integer(count)), column))
+    def cells(k: Any, column: Any, number: int = 1) -> list[Any]:
+        """Returns the places in row k from a column on."""
+        first = vector_address(b, x, vector, b.add(b.mul(k, integer(count)), column))
+        return [at(b, first, integer(size * n)) for n in range(number)]
 
     def load(place: Any) -> Any:
         return b.load(place, align=size, typ=vector)
 
-    def store(value: Any, place: Any) -> None:
-        b.store(value, place, align=size)
+    def store(values: Sequence[Any], places: Sequence[Any]) -> None:
+        for value, place in zip(values, places, strict=True):
+            b.store(value, place, align=size)
 
     def factor(k: Any, j: Any) -> Any:
         return load(vector_address(b, matrix, vector, b.add(b.mul(k, integer(width)), tables.entry(b, "place", j))))
@@ -703,30 +706,26 @@ def _emit_matrix_solution(
     # Entry c of v depends on none after it: of column c of a diagonal x, rows after c stay 0 at first.
     in_order = rolled.elimination.order == tuple(range(count))
     for begin, end, step in _tiles(0, count, 8):
-        with loop_over(b, integer(end), start=integer(begin), step=step) as first:
-            columns = [b.add(first, integer(n)) for n in range(step)]
-            rows = b.add(first, integer(step)) if symmetric and in_order else integer(count)
+        with loop_over(b, integer(end), start=integer(begin), step=step) as c:
+            rows = b.add(c, integer(step)) if symmetric and in_order else integer(count)
             with loop_over(b, rows) as n:
                 k = tables.entry(b, "order", b.sub(b.sub(rows, integer(1)), n))
-                own = [load(cell(k, c)) for c in columns]
+                own = list(map(load, cells(k, c, step)))
                 with before(k) as i:
-                    places = [cell(i, c) for c in columns]
-                    for value, place in zip(less([load(place) for place in places], k, i, own), places, strict=True):
-                        store(value, place)
+                    places = cells(i, c, step)
+                    store(less(list(map(load, places)), k, i, own), places)
             with loop_over(b, rows) as n:
                 k = tables.entry(b, "order", n)
-                inverse, rounding = factor(k, k), error(k, k)
-                places = [cell(k, c) for c in columns]
+                inverse, rounding, places = factor(k, k), error(k, k), cells(k, c, step)
                 own = [times(b.fmul(load(place), inverse, flags=_FLAGS), rounding) for place in places]
                 chain = before(k, own)
                 with chain as i:
-                    chain.values = less(chain.values, k, i, [load(cell(i, c)) for c in columns])
-                for value, place in zip(chain.values, places, strict=True):
-                    store(value, place)
+                    chain.values = less(chain.values, k, i, list(map(load, cells(i, c, step))))
+                store(chain.values, places)
     if symmetric:
         with loop_over(b, integer(count)) as n, loop_over(b, n) as m:
             i, j = tables.entry(b, "order", n), tables.entry(b, "order", m)
-            store(load(cell(j, i)), cell(i, j))
+            store(list(map(load, cells(j, i))), cells(i, j))
 
 
 class _Tables:
