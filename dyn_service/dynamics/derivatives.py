@@ -351,20 +351,20 @@ def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> ma
     return {(i, j): M[i, j] for i in range(tree.nv) for j in range(i + 1) if i == j or M[i, j].nnz()}
 
 
-def accelerations(
+def net_efforts(
     tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None
 ) -> tuple[Mat, mass_matrix.Entries | Walk]:
-    """a, (19a), (nv,), and the entries of M, (nv, nv), by the sweeps of the derivatives."""
+    """M a of (19a), (nv,), and the entries of M, (nv, nv), by the sweeps of the derivatives."""
     D, G = influences(tree, q), motion_subspaces(tree)
     still = branches(tree, D, motion(tree, D, G, v, ex.zeros(tree.nv, 1), gravity, relative=True), wrenches)
     bias = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, still, strict=True)))
-    M = mass_entries(tree, D, G, still)
-    return mass_matrix.solve(tree, M, zero_locked(tree, tau) - bias - passive.efforts(tree, q, v)), M
+    return zero_locked(tree, tau) - bias - passive.efforts(tree, q, v), mass_entries(tree, D, G, still)
 
 
 def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
     """a, (19a), and its derivatives with respect to q, v and tau."""
-    a, M = accelerations(tree, q, v, tau, gravity, wrenches)
+    net, M = net_efforts(tree, q, v, tau, gravity, wrenches)
+    a = mass_matrix.solve(tree, M, net)
     of_tau = of_inverse_dynamics(tree, q, v, a, gravity, wrenches)
     if isinstance(M, Walk):
         own = PairMatrix(of_tau.q.walk, [ex.zeros(*X.shape) for X in of_tau.q.first])

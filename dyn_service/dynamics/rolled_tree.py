@@ -116,6 +116,11 @@ class PairMatrix:
         across, along = ({pair: -X for pair, X in of.items()} for of in (self.across, self.along))
         return PairMatrix(self.walk, [-X for X in self.first], across, along)
 
+    @property
+    def T(self) -> PairMatrix:
+        """The transposed matrix."""
+        return PairMatrix(self.walk, [X.T for X in self.first], self.along, self.across)
+
     def plus_diagonal(self, blocks: Sequence[Mat]) -> PairMatrix:
         """Returns the sum with a block for each kind."""
         first = [X + block for X, block in zip(self.first, blocks, strict=True)]
@@ -124,11 +129,22 @@ class PairMatrix:
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """The inverse of `matrix` times `given`. symmetric: whether one half is a copy of the other."""
+    """The inverse of `matrix` times `given`, or its transpose. symmetric: whether one half is a copy of the other."""
 
     matrix: Walk
     given: PairMatrix
     symmetric: bool = False
+    transposed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class LessProduct:
+    """X - Z^T B; twice: X - Z^T B - B^T Z. Z: an output of the same kernel, transposed there."""
+
+    X: PairMatrix
+    Z: Solved
+    B: PairMatrix
+    twice: bool = False
 
 
 @dataclass(eq=False)

@@ -39,7 +39,7 @@ from dyn_service.kernels.llvm_ir import (
     word,
 )
 from dyn_service.kernels.loop import BODY, PLACES, SIZES
-from dyn_service.kernels.rolled import Address, Equations, Rolled, Step, Walks
+from dyn_service.kernels.rolled import SOLVED_COLUMNS, Address, Equations, Rolled, Step, Walks
 from dyn_service.kernels.row_selection import is_selectable
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.staged import Staged
@@ -482,7 +482,8 @@ def _is_clear(value: Any) -> bool:
 def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body: str) -> ir.Function:
     """Adds the body of a kernel as loops.
 
-    Its workspace: stored values, sums, totals, states of walks, shared sums, the matrix of equations.
+    Its workspace: stored values, sums, totals, states of walks, shared sums, the matrix of equations, right factors of
+    products.
     """
     emitted = internal(module, body, ir.VoidType(), *[POINTER] * 3)
     source, target, own = emitted.args
@@ -502,6 +503,8 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
             b.store(clear, vector_address(b, buffer, vector, entry), align=size)
 
     empty(shared, rolled.velocities * rolled.shared)
+    factors = at(b, shared, integer(size * (rolled.velocities * rolled.shared + rolled.matrix)))
+    empty(factors, len(rolled.products) * rolled.velocities**2)
     if rolled.clears_outputs:
         empty(target, sum(operand.size for operand in rolled.signature.outputs))
     nothing = integer(0)
@@ -574,10 +577,14 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
     solve(len(rolled.passes))
     for w, walks in enumerate(rolled.walks):
         visit(f"walk{w}", walks)
-    for first, symmetric in rolled.solved:
-        _emit_matrix_solution(
-            b, vector, rolled, tables, source, at(b, target, integer(size * first)), shared, symmetric
-        )
+    for solved in rolled.solved:
+        x = at(b, target, integer(size * solved.first))
+        _emit_matrix_solution(b, vector, rolled, tables, source, x, shared, solved.symmetric)
+    if rolled.products:
+        _emit_products(b, vector, rolled, tables, source, target, factors)
+    for solved in rolled.solved:
+        if solved.transposed:
+            _emit_transposition(b, vector, rolled.velocities, at(b, target, integer(size * solved.first)))
     last = step("last", rolled.last)
     if last is not None:
         b.call(last, [source, target, own, sums, states, nothing, nothing])
@@ -591,19 +598,13 @@ def _emit_solution(
     """Emits the factorisation of the matrix as L^T D L, in place, and the solutions, see `rolled.Elimination`."""
     size, count, width = 8 * vector.count, rolled.velocities, rolled.elimination.width
     matrix = at(b, shared, integer(size * count * rolled.shared))
-    errors = at(b, source, integer(size * sum(operand.size for operand in rolled.signature.inputs[:-1])))
+    rounded = _rounding(b, vector, rolled, source)
 
     def load(place: Any) -> Any:
         return b.load(place, align=size, typ=vector)
 
     def store(value: Any, place: Any) -> None:
         b.store(value, place, align=size)
-
-    def rounded(value: Any, i: Any, j: Any) -> Any:
-        if not rolled.errors:
-            return value
-        index = b.and_(b.add(b.mul(i, integer(97)), b.mul(j, integer(31))), integer(ERRORS - 1))
-        return b.fmul(value, load(vector_address(b, errors, vector, index)))
 
     def less(place: Any, x: Any, y: Any, i: Any, j: Any) -> None:
         """Subtracts the product x y from what is stored."""
@@ -673,9 +674,16 @@ def _emit_matrix_solution(
     matrix = at(b, shared, integer(size * count * rolled.shared))
     errors = at(b, source, integer(size * sum(operand.size for operand in rolled.signature.inputs[:-1])))
 
+    tile = at(b, matrix, integer(size * count * width))
+
     def cells(k: Any, column: Any, number: int = 1) -> list[Any]:
         """Returns the places in row k from a column on."""
         first = vector_address(b, x, vector, b.add(b.mul(k, integer(count)), column))
+        return [at(b, first, integer(size * n)) for n in range(number)]
+
+    def copies(k: Any, number: int) -> list[Any]:
+        """Returns the places of row k in the copy of some columns, which are far apart in x."""
+        first = vector_address(b, tile, vector, b.mul(k, integer(number)))
         return [at(b, first, integer(size * n)) for n in range(number)]
 
     def load(place: Any) -> Any:
@@ -705,33 +713,118 @@ def _emit_matrix_solution(
 
     # Entry c of v depends on none after it: of column c of a diagonal x, rows after c stay 0 at first.
     in_order = rolled.elimination.order == tuple(range(count))
-    for begin, end, step in _tiles(0, count, 8):
+    for begin, end, step in _tiles(0, count, SOLVED_COLUMNS):
         with loop_over(b, integer(end), start=integer(begin), step=step) as c:
             rows = b.add(c, integer(step)) if symmetric and in_order else integer(count)
+            with loop_over(b, rows) as k:
+                store(list(map(load, cells(k, c, step))), copies(k, step))
             with loop_over(b, rows) as n:
                 k = tables.entry(b, "order", b.sub(b.sub(rows, integer(1)), n))
-                own = list(map(load, cells(k, c, step)))
+                own = list(map(load, copies(k, step)))
                 with before(k) as i:
-                    places = cells(i, c, step)
+                    places = copies(i, step)
                     store(less(list(map(load, places)), k, i, own), places)
             with loop_over(b, rows) as n:
                 k = tables.entry(b, "order", n)
-                inverse, rounding, places = factor(k, k), error(k, k), cells(k, c, step)
+                inverse, rounding, places = factor(k, k), error(k, k), copies(k, step)
                 own = [times(b.fmul(load(place), inverse, flags=_FLAGS), rounding) for place in places]
                 chain = before(k, own)
                 with chain as i:
-                    chain.values = less(chain.values, k, i, list(map(load, cells(i, c, step))))
+                    chain.values = less(chain.values, k, i, list(map(load, copies(i, step))))
                 store(chain.values, places)
+                store(chain.values, cells(k, c, step))
     if symmetric:
         with loop_over(b, integer(count)) as n, loop_over(b, n) as m:
             i, j = tables.entry(b, "order", n), tables.entry(b, "order", m)
             store(list(map(load, cells(j, i))), cells(i, j))
 
 
+TILE = 4
+"""Columns of Z that a product reads at a time."""
+
+
+def _emit_products(
+    b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, tables: _Tables, source: Any, target: Any, factors: Any
+) -> None:
+    """Emits the products Z^T B, and subtracts them from outputs.
+
+    Column j of B is 0 except at j, at the entries of v on which j depends, and at those that depend on j.
+    """
+    size, count = 8 * vector.count, rolled.velocities
+    products, rounded = rolled.products, _rounding(b, vector, rolled, source)
+    Z = at(b, target, integer(size * products[0].Z))
+    zero = ir.Constant(vector, [0.0] * vector.count)
+
+    def cell(X: Any, i: Any, j: Any) -> Any:
+        return vector_address(b, X, vector, b.add(b.mul(i, integer(count)), j))
+
+    def load(place: Any) -> Any:
+        return b.load(place, align=size, typ=vector)
+
+    def less(place: Any, x: Any, i: Any, j: Any) -> None:
+        b.store(rounded(b.fsub(load(place), x, flags=_FLAGS), i, j), place, align=size)
+
+    right = [at(b, factors, integer(size * count**2 * of.B)) for of in products]
+    outputs = [at(b, target, integer(size * of.first)) for of in products]
+
+    def tile(start: int, stop: int, width: int) -> None:
+        """Emits the products for some columns of Z, `width` at a time."""
+        with loop_over(b, integer(stop), start=integer(start), step=width) as first, loop_over(b, integer(count)) as j:
+            columns = [b.add(first, integer(n)) for n in range(width)]
+
+            def added(k: Any, sums: list[Any]) -> list[Any]:
+                z, x = [load(cell(Z, k, i)) for i in columns], [load(cell(X, k, j)) for X in right]
+                pairs = [(n, of, at_z) for of in x for n, at_z in enumerate(z)]
+                products = [rounded(b.fmul(of, at_z, flags=_FLAGS), k, columns[n]) for n, of, at_z in pairs]
+                found = [b.fadd(s, p, flags=_FLAGS) for s, p in zip(sums, products, strict=True)]
+                return [rounded(s, columns[n], k) for s, (n, *_) in zip(found, pairs, strict=True)]
+
+            sums = [zero] * (width * len(products))
+            above = chain_from(b, tables.entry(b, "before", j), lambda i: tables.entry(b, "before", i), sums)
+            with above as k:
+                above.values = added(k, above.values)
+            below = loop_over(b, tables.entry(b, "end_of", j), start=tables.entry(b, "rank", j), values=above.values)
+            with below as rank:
+                below.values = added(tables.entry(b, "nested", rank), below.values)
+            for of, X, part in zip(products, outputs, range(0, len(sums), width), strict=True):
+                for i, x in zip(columns, below.values[part : part + width], strict=True):
+                    less(cell(X, i, j), x, i, j)
+                    if of.twice:
+                        less(cell(X, j, i), x, i, j)
+
+    whole = count - count % TILE
+    if whole:
+        tile(0, whole, TILE)
+    if count > whole:
+        tile(whole, count, 1)
+
+
+def _emit_transposition(b: ir.IRBuilder, vector: ir.VectorType, count: int, X: Any) -> None:
+    """Emits the transposition of X, (count, count), in place."""
+    with loop_over(b, integer(count)) as i, loop_over(b, i) as j:
+        places = [vector_address(b, X, vector, b.add(b.mul(m, integer(count)), n)) for m, n in ((i, j), (j, i))]
+        values = [b.load(place, align=8 * vector.count, typ=vector) for place in places]
+        for place, value in zip(reversed(places), values, strict=True):
+            b.store(value, place, align=8 * vector.count)
+
+
+def _rounding(b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, source: Any) -> Callable[[Any, Any, Any], Any]:
+    """Returns what emits the rounding error of a value: its product with a factor that two indices select."""
+    errors = at(b, source, integer(8 * vector.count * sum(operand.size for operand in rolled.signature.inputs[:-1])))
+
+    def rounded(value: Any, i: Any, j: Any) -> Any:
+        if not rolled.errors:
+            return value
+        return b.fmul(value, b.load(_error(b, vector, errors, i, j), align=8 * vector.count, typ=vector))
+
+    return rounded
+
+
 class _Tables:
     """Constant tables of a kernel as loops: of each body its kind, parent, rows and starts; and all numbers.
 
-    Of each entry of v, if the kernel solves equations: `order`, `before` and `place`, those of `rolled.Elimination`.
+    Of each entry of v, if the kernel solves equations: `order`, `before` and `place`, those of `rolled.Elimination`;
+    if it has products also `nested`, `rank` and `end_of`, those of `Elimination.nested`.
     """
 
     def __init__(self, module: ir.Module, rolled: Rolled) -> None:
@@ -752,6 +845,8 @@ class _Tables:
         if rolled.equations:
             of = rolled.elimination
             columns |= {"order": of.order, "before": of.parent, "place": of.column}
+        if rolled.products:
+            columns |= dict(zip(("nested", "rank", "end_of"), rolled.elimination.nested, strict=True))
         self.tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
         self.numbers = self._add("values", np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
 
@@ -811,7 +906,7 @@ class _Access:
     def _locate(self, place: Address, *, write: bool = False) -> tuple[Any, int]:
         """Returns a buffer and the entry in it."""
         rolled, of = self._rolled, place.of
-        if of in ("input", "output", "added", "shared", "matrix"):
+        if of in ("input", "output", "added", "shared", "matrix", "factor"):
             buffer = self._buffer(of)
             if place.family is None:
                 return buffer, place.first
@@ -839,9 +934,10 @@ class _Access:
         return self._once((of,), lambda: self._row(self._own, rolled.stored, i)), place.first
 
     def _buffer(self, of: str) -> Any:
-        if of in ("shared", "matrix"):
+        if of in ("shared", "matrix", "factor"):
             rolled = self._rolled
-            before = rolled.states + (rolled.velocities * rolled.shared if of == "matrix" else 0)
+            before = rolled.states + (rolled.velocities * rolled.shared if of != "shared" else 0)
+            before += rolled.matrix if of == "factor" else 0
             return self._once((of,), lambda: at(self._b, self._states, integer(8 * self._vector.count * before)))
         return self._source if of == "input" else self._target
 
@@ -869,7 +965,7 @@ class _Access:
     def write(self, place: Address, value: Any) -> None:
         """Emits the writing of a scalar, or adding it to a sum."""
         b, cell = self._b, self._locate(place, write=True)
-        if place.of in ("gives", "total", "added", "shared", "matrix"):
+        if place.of in ("gives", "total", "added", "shared", "matrix", "factor"):
             value = _arithmetic(b, "fadd", _load(b, self._vector, *cell), value)
         _store(b, self._vector, *cell, value)
 

@@ -43,7 +43,6 @@ accelerations magnifies this by the condition of the mass matrix, some thousands
 """
 
 NOT_ROLLED = {
-    ("forward_dynamics_hessian", ""),
     ("step_derivatives", "rk4"),
     ("step_derivatives", "semi_implicit_euler"),
     ("step_derivatives", "explicit_euler"),
@@ -150,7 +149,9 @@ PAIRS = [*DERIVATIVES, "coriolis_matrix", "inverse_dynamics_regressor"]
 """Rows with matrices of pairs of bodies."""
 
 
-@pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "mass_matrix", "jacobians", *PAIRS])
+@pytest.mark.parametrize(
+    "row", ["inverse_dynamics", "forward_dynamics", "mass_matrix", "jacobians", *PAIRS, "forward_dynamics_hessian"]
+)
 def test_joints_of_every_type(manifold: Robot, row: str) -> None:
     assert_equal(manifold, row, next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
 
@@ -163,7 +164,16 @@ def test_wrenches_and_numbers_as_inputs(mixed: Robot, row: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "row", ["inverse_dynamics", "forward_dynamics", "energy", "energy_regressor", "passive_forces", *PAIRS]
+    "row",
+    [
+        "inverse_dynamics",
+        "forward_dynamics",
+        "energy",
+        "energy_regressor",
+        "passive_forces",
+        "inverse_dynamics_hessian",
+        *PAIRS,
+    ],
 )
 def test_passive_forces_and_locked_joints(row: str) -> None:
     robot = restless(URDF / "ten_body_tree.urdf")
@@ -200,6 +210,7 @@ def following(tmp_path_factory: pytest.TempPathFactory) -> Robot:
         "momentum_regressor",
         "joint_wrench_regressor",
         *PAIRS,
+        "forward_dynamics_hessian",
     ],
 )
 def test_joints_that_follow_others(following: Robot, row: str) -> None:

@@ -332,6 +332,8 @@ TERMS: Terms = {
         "d/dq: psi . y": ("of_inverse_dynamics", "on.psi.T @ by.y", "0 * (on.psi.T @ by.y)"),
         "d/dv: g . y": ("of_inverse_dynamics", "G_i[:3, :].T @ by.y", "0 * (G_i[:3, :].T @ by.y)"),
         "X dtau/dq": ("of_forward_dynamics", "turned + turned.T - of.qq", "-of.qq"),
+        "dtau/dv: g . r": ("of_inverse_dynamics", "g.T @ r", "0 * (g.T @ r)"),
+        "dtau/dv: Gamma . K": ("of_inverse_dynamics", "on.Gamma.T @ F_a", "0 * (on.Gamma.T @ F_a)"),
         "X dtau/dv": ("of_forward_dynamics", "braked - of.qv", "-of.qv"),
         "at this a": (
             "of_forward_dynamics",
