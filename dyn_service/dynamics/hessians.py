@@ -49,6 +49,7 @@ from dyn_service.dynamics import derivatives, mass_matrix, passive
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.derivatives import Motion, assembled, ground_of, loaded
 from dyn_service.dynamics.kinematics import (
+    free_selector,
     influences,
     joint_values,
     joint_vector,
@@ -204,7 +205,8 @@ def of_inverse_dynamics(
     def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:
         return ex.vertcat(*blocks(j, state)), carried(j, state)
 
-    qq, qv, qa, *efforts, vv = assembled(tree, walk(tree, start, step, outward=False), count, columns=True)
+    found = assembled(tree, walk(tree, start, step, outward=False), count, columns=True)
+    qq, qv, qa, *efforts, vv = found
     passives = (passive.stiffness(tree), passive.resistance(tree, v))
     bodies = list(zip(branch, ground, weighted, Xi, G, strict=True))
     of_q = [Xi_i.T @ of.F + on.Omega.T @ by.N + on.psi.T @ by.y for of, on, by, Xi_i, _ in bodies]
@@ -235,7 +237,7 @@ def of_forward_dynamics(
         Z = Solved(M, -of.qx.T)
         qq, qv = LessProduct(-of.qq, Z, of_q, twice=True), LessProduct(-of.qv, Z, of_v)
         return Hessian(-of.q, -of.v, mu, qq, qv, -of.vv, replace(Z, transposed=True))
-    X = mass_matrix.solve(tree, M, of.qx.T).T
+    X = mass_matrix.solve(tree, M, of.qx.T).T @ free_selector(tree)
     turned, braked = X @ of_q, X @ of_v
     return Hessian(-of.q, -of.v, mu, turned + turned.T - of.qq, braked - of.qv, -of.vv, -X)
 

@@ -39,7 +39,7 @@ from dyn_service.kernels.llvm_ir import (
     word,
 )
 from dyn_service.kernels.loop import BODY, PLACES, SIZES
-from dyn_service.kernels.rolled import Address, Equations, Rolled, Step, Walks
+from dyn_service.kernels.rolled import SOLVED_COLUMNS, Address, Equations, Rolled, Step, Walks
 from dyn_service.kernels.row_selection import is_selectable
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.staged import Staged
@@ -598,19 +598,13 @@ def _emit_solution(
     """Emits the factorisation of the matrix as L^T D L, in place, and the solutions, see `rolled.Elimination`."""
     size, count, width = 8 * vector.count, rolled.velocities, rolled.elimination.width
     matrix = at(b, shared, integer(size * count * rolled.shared))
-    errors = at(b, source, integer(size * sum(operand.size for operand in rolled.signature.inputs[:-1])))
+    rounded = _rounding(b, vector, rolled, source)
 
     def load(place: Any) -> Any:
         return b.load(place, align=size, typ=vector)
 
     def store(value: Any, place: Any) -> None:
         b.store(value, place, align=size)
-
-    def rounded(value: Any, i: Any, j: Any) -> Any:
-        if not rolled.errors:
-            return value
-        index = b.and_(b.add(b.mul(i, integer(97)), b.mul(j, integer(31))), integer(ERRORS - 1))
-        return b.fmul(value, load(vector_address(b, errors, vector, index)))
 
     def less(place: Any, x: Any, y: Any, i: Any, j: Any) -> None:
         """Subtracts the product x y from what is stored."""
@@ -680,14 +674,24 @@ def _emit_matrix_solution(
     matrix = at(b, shared, integer(size * count * rolled.shared))
     errors = at(b, source, integer(size * sum(operand.size for operand in rolled.signature.inputs[:-1])))
 
-    def cell(k: Any, column: Any) -> Any:
-        return vector_address(b, x, vector, b.add(b.mul(k, integer(count)), column))
+    tile = at(b, matrix, integer(size * count * width))
+
+    def cells(k: Any, column: Any, number: int = 1) -> list[Any]:
+        """Returns the places in row k from a column on."""
+        first = vector_address(b, x, vector, b.add(b.mul(k, integer(count)), column))
+        return [at(b, first, integer(size * n)) for n in range(number)]
+
+    def copies(k: Any, number: int) -> list[Any]:
+        """Returns the places of row k in the copy of some columns, which are far apart in x."""
+        first = vector_address(b, tile, vector, b.mul(k, integer(number)))
+        return [at(b, first, integer(size * n)) for n in range(number)]
 
     def load(place: Any) -> Any:
         return b.load(place, align=size, typ=vector)
 
-    def store(value: Any, place: Any) -> None:
-        b.store(value, place, align=size)
+    def store(values: Sequence[Any], places: Sequence[Any]) -> None:
+        for value, place in zip(values, places, strict=True):
+            b.store(value, place, align=size)
 
     def factor(k: Any, j: Any) -> Any:
         return load(vector_address(b, matrix, vector, b.add(b.mul(k, integer(width)), tables.entry(b, "place", j))))
@@ -709,31 +713,34 @@ def _emit_matrix_solution(
 
     # Entry c of v depends on none after it: of column c of a diagonal x, rows after c stay 0 at first.
     in_order = rolled.elimination.order == tuple(range(count))
-    for begin, end, step in _tiles(0, count, 8):
-        with loop_over(b, integer(end), start=integer(begin), step=step) as first:
-            columns = [b.add(first, integer(n)) for n in range(step)]
-            rows = b.add(first, integer(step)) if symmetric and in_order else integer(count)
+    for begin, end, step in _tiles(0, count, SOLVED_COLUMNS):
+        with loop_over(b, integer(end), start=integer(begin), step=step) as c:
+            rows = b.add(c, integer(step)) if symmetric and in_order else integer(count)
+            with loop_over(b, rows) as k:
+                store(list(map(load, cells(k, c, step))), copies(k, step))
             with loop_over(b, rows) as n:
                 k = tables.entry(b, "order", b.sub(b.sub(rows, integer(1)), n))
-                own = [load(cell(k, c)) for c in columns]
+                own = list(map(load, copies(k, step)))
                 with before(k) as i:
-                    places = [cell(i, c) for c in columns]
-                    for value, place in zip(less([load(place) for place in places], k, i, own), places, strict=True):
-                        store(value, place)
+                    places = copies(i, step)
+                    store(less(list(map(load, places)), k, i, own), places)
             with loop_over(b, rows) as n:
                 k = tables.entry(b, "order", n)
-                inverse, rounding = factor(k, k), error(k, k)
-                places = [cell(k, c) for c in columns]
+                inverse, rounding, places = factor(k, k), error(k, k), copies(k, step)
                 own = [times(b.fmul(load(place), inverse, flags=_FLAGS), rounding) for place in places]
                 chain = before(k, own)
                 with chain as i:
-                    chain.values = less(chain.values, k, i, [load(cell(i, c)) for c in columns])
-                for value, place in zip(chain.values, places, strict=True):
-                    store(value, place)
+                    chain.values = less(chain.values, k, i, list(map(load, copies(i, step))))
+                store(chain.values, places)
+                store(chain.values, cells(k, c, step))
     if symmetric:
         with loop_over(b, integer(count)) as n, loop_over(b, n) as m:
             i, j = tables.entry(b, "order", n), tables.entry(b, "order", m)
-            store(load(cell(j, i)), cell(i, j))
+            store(list(map(load, cells(j, i))), cells(i, j))
+
+
+TILE = 4
+"""Columns of Z that a product reads at a time."""
 
 
 def _emit_products(
@@ -744,8 +751,7 @@ def _emit_products(
     Column j of B is 0 except at j, at the entries of v on which j depends, and at those that depend on j.
     """
     size, count = 8 * vector.count, rolled.velocities
-    products = rolled.products
-    errors = at(b, source, integer(size * sum(operand.size for operand in rolled.signature.inputs[:-1])))
+    products, rounded = rolled.products, _rounding(b, vector, rolled, source)
     Z = at(b, target, integer(size * products[0].Z))
     zero = ir.Constant(vector, [0.0] * vector.count)
 
@@ -755,38 +761,42 @@ def _emit_products(
     def load(place: Any) -> Any:
         return b.load(place, align=size, typ=vector)
 
-    def rounded(value: Any, i: Any, j: Any) -> Any:
-        return b.fmul(value, load(_error(b, vector, errors, i, j))) if rolled.errors else value
-
     def less(place: Any, x: Any, i: Any, j: Any) -> None:
         b.store(rounded(b.fsub(load(place), x, flags=_FLAGS), i, j), place, align=size)
 
     right = [at(b, factors, integer(size * count**2 * of.B)) for of in products]
     outputs = [at(b, target, integer(size * of.first)) for of in products]
 
-    def added(k: Any, j: Any, columns: Sequence[Any], sums: Sequence[Any]) -> list[Any]:
-        """Returns the sums with the products of rows k: for each B, those of its column j with the columns of Z."""
-        z, x = [load(cell(Z, k, i)) for i in columns], [load(cell(X, k, j)) for X in right]
-        pairs = [
-            (rounded(b.fmul(of, at_z, flags=_FLAGS), k, i), i) for of in x for i, at_z in zip(columns, z, strict=True)
-        ]
-        return [rounded(b.fadd(s, xz, flags=_FLAGS), i, k) for s, (xz, i) in zip(sums, pairs, strict=True)]
-
-    for start, stop, width in _tiles(0, count):  # columns of Z
+    def tile(start: int, stop: int, width: int) -> None:
+        """Emits the products for some columns of Z, `width` at a time."""
         with loop_over(b, integer(stop), start=integer(start), step=width) as first, loop_over(b, integer(count)) as j:
             columns = [b.add(first, integer(n)) for n in range(width)]
+
+            def added(k: Any, sums: list[Any]) -> list[Any]:
+                z, x = [load(cell(Z, k, i)) for i in columns], [load(cell(X, k, j)) for X in right]
+                pairs = [(n, of, at_z) for of in x for n, at_z in enumerate(z)]
+                products = [rounded(b.fmul(of, at_z, flags=_FLAGS), k, columns[n]) for n, of, at_z in pairs]
+                found = [b.fadd(s, p, flags=_FLAGS) for s, p in zip(sums, products, strict=True)]
+                return [rounded(s, columns[n], k) for s, (n, *_) in zip(found, pairs, strict=True)]
+
             sums = [zero] * (width * len(products))
             above = chain_from(b, tables.entry(b, "before", j), lambda i: tables.entry(b, "before", i), sums)
             with above as k:
-                above.values = added(k, j, columns, above.values)
+                above.values = added(k, above.values)
             below = loop_over(b, tables.entry(b, "end_of", j), start=tables.entry(b, "rank", j), values=above.values)
             with below as rank:
-                below.values = added(tables.entry(b, "nested", rank), j, columns, below.values)
+                below.values = added(tables.entry(b, "nested", rank), below.values)
             for of, X, part in zip(products, outputs, range(0, len(sums), width), strict=True):
                 for i, x in zip(columns, below.values[part : part + width], strict=True):
                     less(cell(X, i, j), x, i, j)
                     if of.twice:
                         less(cell(X, j, i), x, i, j)
+
+    whole = count - count % TILE
+    if whole:
+        tile(0, whole, TILE)
+    if count > whole:
+        tile(whole, count, 1)
 
 
 def _emit_transposition(b: ir.IRBuilder, vector: ir.VectorType, count: int, X: Any) -> None:
@@ -796,6 +806,18 @@ def _emit_transposition(b: ir.IRBuilder, vector: ir.VectorType, count: int, X: A
         values = [b.load(place, align=8 * vector.count, typ=vector) for place in places]
         for place, value in zip(reversed(places), values, strict=True):
             b.store(value, place, align=8 * vector.count)
+
+
+def _rounding(b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, source: Any) -> Callable[[Any, Any, Any], Any]:
+    """Returns what emits the rounding error of a value: its product with a factor that two indices select."""
+    errors = at(b, source, integer(8 * vector.count * sum(operand.size for operand in rolled.signature.inputs[:-1])))
+
+    def rounded(value: Any, i: Any, j: Any) -> Any:
+        if not rolled.errors:
+            return value
+        return b.fmul(value, b.load(_error(b, vector, errors, i, j), align=8 * vector.count, typ=vector))
+
+    return rounded
 
 
 class _Tables:

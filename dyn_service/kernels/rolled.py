@@ -45,6 +45,9 @@ from dyn_service.model.parameters import INERTIAL, LINEAR
 from dyn_service.model.passive import Passive
 from dyn_service.model.tree import Tree
 
+SOLVED_COLUMNS = 8
+"""Columns of matrices that linear equations are solved for at a time."""
+
 _SAME = {"nl": "nb", "nm": "nb"}
 """Other names of dimensions along which each body has its own entries."""
 
@@ -242,8 +245,9 @@ class Rolled:
 
     @property
     def matrix(self) -> int:
-        """Number of scalars of the matrix of equations."""
-        return self.velocities * self.elimination.width if self.equations else 0
+        """Number of scalars of the matrix of equations, and of the columns that are solved for at a time."""
+        columns = SOLVED_COLUMNS if self.solved else 0
+        return self.velocities * (self.elimination.width + columns) if self.equations else 0
 
     @property
     def workspace(self) -> int:
@@ -319,34 +323,40 @@ class _Inertia:
     centre: None = None
 
 
-def roll(model: KernelTree, signature: Signature) -> Rolled:
+FEW_KINDS = 4
+"""Kinds of bodies of a kernel, if their joints allow it. Each takes about as long to compile as a small robot. More
+kinds save operations with zeros, but hardly time, since loops wait for memory.
+"""
+
+MAX_KINDS = 12
+"""Kinds of bodies of any kernel."""
+
+
+def roll(model: KernelTree, signature: Signature, kinds: int = FEW_KINDS) -> Rolled:
     """Returns a kernel as loops.
 
     Args:
         model: The tree of the kernel.
         signature: The signature of the kernel.
+        kinds: Number of kinds of bodies, if their joints allow it.
 
     Raises:
         NotRolledError: The function visits bodies in other ways than by sweeps.
     """
     if signature.padded:
         raise NotRolledError("the robot has no movable joint")
-    kinds, kind = _kinds(model.tree)
+    bodies, kind = _kinds(model.tree, kinds)
     with ex.graph():
-        return _Passes(model.tree, _rolled_tree(model, kinds), kind, signature).ordered()
+        return _Passes(model.tree, _rolled_tree(model, bodies), kind, signature).ordered()
 
 
-MAX_KINDS = 12
-"""Kinds of bodies of one kernel; each takes about as long to compile as a small robot."""
-
-
-def _kinds(tree: Tree) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+def _kinds(tree: Tree, most: int) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
     """Returns the bodies of each kind, and the kind of each body.
 
-    Bodies of a kind have zeros and ones at the same places, as far as this leads to at most `MAX_KINDS`.
+    Bodies of a kind have zeros and ones at the same places, as far as this leads to at most so many kinds.
 
     Raises:
-        NotRolledError: There are more kinds even so, as of planar joints with many different axes.
+        NotRolledError: There are more than `MAX_KINDS` even so, as of planar joints with many different axes.
     """
     features: tuple[Callable[[int], Any], ...] = (
         lambda i: _pattern(tree.rotation[i]),
@@ -363,9 +373,9 @@ def _kinds(tree: Tree) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
             leading = (leader != i, type(tree.inboard[leader]))
             key = (type(joint), tree.parent[i] < 0, bool(tree.joints[i]), exact, along, leading)
             found.setdefault((*key, *(feature(i) for feature in features[:count])), []).append(i)
-        if len(found) <= MAX_KINDS:
+        if len(found) <= most:
             break
-    else:
+    if len(found) > MAX_KINDS:
         raise NotRolledError(f"the bodies are of {len(found)} kinds, at most {MAX_KINDS} are supported")
     kinds = tuple(map(tuple, found.values()))
     of = {i: k for k, bodies in enumerate(kinds) for i in bodies}

@@ -171,8 +171,8 @@ def test_wrenches_and_numbers_as_inputs(mixed: Robot, row: str) -> None:
         "energy",
         "energy_regressor",
         "passive_forces",
+        "inverse_dynamics_hessian",
         *PAIRS,
-        "forward_dynamics_hessian",
     ],
 )
 def test_passive_forces_and_locked_joints(row: str) -> None:
