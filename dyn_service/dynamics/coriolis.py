@@ -22,13 +22,14 @@ and Christoffel Symbols for Rigid-Body Systems', 2021.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics.kinematics import free_selector, influences, motion_subspaces
+from dyn_service.dynamics.derivatives import assembled
+from dyn_service.dynamics.kinematics import influences, joint_values, joint_vector, motion_subspaces, zero_locked
 from dyn_service.dynamics.newton_euler import inertias, velocities
-from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
 from dyn_service.dynamics.spatial import Inertia, Mat, RigidTransform, angular, cross, join, linear, skew
-from dyn_service.dynamics.sweeps import inward_recursion
+from dyn_service.dynamics.sweeps import PerBody, inward, inward_recursion, outward, walk
 from dyn_service.model.tree import Tree
 
 
@@ -47,8 +48,15 @@ class _VelocityLoad:
         shifted = skew(linear(V)) @ inertia.H.T - inertia.H @ skew(linear(V))
         return cls((turned + shifted - skew(angular(momentum))) / 2, linear(momentum))
 
-    def __add__(self, other: _VelocityLoad) -> _VelocityLoad:
-        return _VelocityLoad(self.b + other.b, self.f + other.f)
+    @property
+    def column(self) -> Mat:
+        """All numbers."""
+        return ex.vertcat(ex.vec(ex.matrix(self.b)), self.f)
+
+    @classmethod
+    def of_column(cls, x: Mat) -> _VelocityLoad:
+        """The inverse of `column`."""
+        return cls(ex.reshape(x[:9], 3, 3), x[9:])
 
     def __matmul__(self, S: Mat) -> Mat:
         """B S, S (6, k)."""
@@ -65,34 +73,49 @@ class _VelocityLoad:
         return _VelocityLoad(R.T @ self.b @ R - skew(D.offset) @ skew(f), f)
 
 
-def coriolis_matrix(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
+def coriolis_matrix(tree: Tree, q: Mat, v: Mat) -> dict[str, Any]:
     """C (nv, nv), C v and C^T v."""
-    C = _matrix(tree, q, v)
-    return {"matrix": C, "forces": C @ v, "transposed_forces": C.T @ v}
-
-
-def _matrix(tree: Tree, q: Mat, v: Mat) -> Mat:
-    if isinstance(tree, RolledTree):
-        raise NotRolledError("the entries of pairs of bodies differ by which is the ancestor")
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
-    rates = [_cross(V_i, G_i) for V_i, G_i in zip(V, G, strict=True)]
+    rates = PerBody(_cross(V_i, G_i) for V_i, G_i in zip(V, G, strict=True))
+    loads = PerBody(_VelocityLoad.of(M_i, V_i) for M_i, V_i in zip(M, V, strict=True))
+    C = _matrix(tree, D, G, M, rates, loads)
+    if isinstance(C, ex.Matrix):
+        return {"matrix": C, "forces": C @ v, "transposed_forces": C.T @ v}
+    if tree.free is not None:  # columns of locked joints are 0
+        v = zero_locked(tree, v)
+        V = velocities(tree, D, G, v)
+    forces = inward(tree, D, M @ outward(tree, D, rates @ joint_values(tree, v)) + loads @ V)
+    momenta = inward(tree, D, M @ V)
+    turned = inward(tree, D, PerBody(of.transposed_matmul(V_i) for of, V_i in zip(loads, V, strict=True)))
+    return {
+        "matrix": C,
+        "forces": joint_vector(tree, G.T @ forces),
+        "transposed_forces": joint_vector(tree, rates.T @ momenta + G.T @ turned),
+    }
+
+
+def _matrix(tree: Tree, D: PerBody, G: PerBody, M: PerBody, rates: PerBody, loads: PerBody) -> Any:
     composite = inward_recursion(tree, M, lambda i, C_i: D[i].congruence(C_i))
-    loads = [_VelocityLoad.of(M_i, V_i) for M_i, V_i in zip(M, V, strict=True)]
-    B = inward_recursion(tree, loads, lambda i, B_i: B_i.in_parent(D[i]))
-    C = ex.zeros(tree.nv, tree.nv)
-    for k in range(len(tree)):
-        if not tree.inboard[k].nv:
-            continue
-        own = composite[k] @ G[k]
-        right, mass, load = composite[k] @ rates[k] + B[k] @ G[k], own, B[k].transposed_matmul(G[k])
-        for j in tree.ancestors(k):
-            if tree.inboard[j].nv:
-                C[tree.in_v[j], tree.in_v[k]] += G[j].T @ right
-                if j != k:
-                    C[tree.in_v[k], tree.in_v[j]] += (rates[j].T @ mass + G[j].T @ load).T
-            right, mass, load = D[j].T @ right, D[j].T @ mass, D[j].T @ load
-    return free_selector(tree) @ C @ free_selector(tree)
+    of_branches = inward_recursion(
+        tree, [of.column for of in loads], lambda i, x: _VelocityLoad.of_column(x).in_parent(D[i]).column
+    )
+    B = [_VelocityLoad.of_column(x) for x in of_branches]
+
+    def start(k: int) -> tuple[Mat, Mat | None]:
+        right, mass = composite[k] @ rates[k] + B[k] @ G[k], composite[k] @ G[k]
+        passed_on = tree.inboard[k].nv and not tree.parent[k] < 0
+        return G[k].T @ right, carried(k, right, mass, B[k].transposed_matmul(G[k])) if passed_on else None
+
+    def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:
+        right, mass, load = state[:6, :], state[6:12, :], state[12:, :]
+        block = ex.vertcat(G[j].T @ right, rates[j].T @ mass + G[j].T @ load)
+        return block, None if tree.parent[j] < 0 else carried(j, right, mass, load)
+
+    def carried(i: int, *loads: Mat) -> Mat:
+        return ex.vertcat(*(D[i].T @ load for load in loads))
+
+    return assembled(tree, walk(tree, start, step, outward=False), 1, columns=True)[0]
 
 
 def _cross(V: Mat, S: Mat) -> Mat:

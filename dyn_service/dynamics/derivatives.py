@@ -43,6 +43,7 @@ dynamics using spatial vector algebra', 2022.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import factorial
@@ -64,9 +65,22 @@ from dyn_service.dynamics.kinematics import (
 )
 from dyn_service.dynamics.newton_euler import inertias, world_acceleration
 from dyn_service.dynamics.rolled_tree import NotRolledError, PairMatrix, RolledTree, Solved, Walk, known_of_first
-from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, linear, row_by_row, skew
+from dyn_service.dynamics.spatial import (
+    Mat,
+    angular,
+    constant,
+    cross,
+    join,
+    linear,
+    moment_rate,
+    of_upper_triangle,
+    row_by_row,
+    skew,
+    upper_triangle,
+)
 from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion, walk
 from dyn_service.model.joints.rotations import SMALL, series
+from dyn_service.model.steps import Step, explicit_euler_step, rk4_step, semi_implicit_euler_step
 from dyn_service.model.tree import Tree
 
 _NONE = ex.zeros(3, 1)
@@ -119,20 +133,19 @@ class Branch:
     @property
     def column(self) -> Mat:
         """All numbers; of symmetric matrices the upper triangle."""
-        upper = (S[i, j] for S in (self.I, self.rate) for i, j in _UPPER)
-        return ex.vertcat(self.m, self.h, *upper, self.K, self.F)
+        return ex.vertcat(self.m, self.h, upper_triangle(self.I), upper_triangle(self.rate), self.K, self.F)
 
     @classmethod
     def of(cls, x: Mat) -> Branch:
         """The inverse of `column`."""
-        return cls(x[0], x[1:4], _symmetric(x[4:10]), _symmetric(x[10:16]), x[16:22], x[22:])
+        return cls(x[0], x[1:4], of_upper_triangle(x[4:10]), of_upper_triangle(x[10:16]), x[16:22], x[22:])
 
     def carried(self, D: Mat) -> Branch:
         """As the parent sees it."""
         R, d, K = D.rotation, D.offset, self.K
         h, P = R.T @ self.h, R.T @ linear(K)
-        I = R.T @ (self.I @ R) + _twice(d, h + (self.m / 2) * d)
-        rate = R.T @ (self.rate @ R) + _twice(d, P)
+        I = R.T @ (self.I @ R) + moment_rate(d, h + (self.m / 2) * d)
+        rate = R.T @ (self.rate @ R) + moment_rate(d, P)
         return Branch(self.m, h + self.m * d, I, rate, join(R.T @ angular(K) + cross(d, P), P), D.T @ self.F)
 
     def inertia(self, X: Mat) -> Mat:
@@ -150,21 +163,6 @@ class Branch:
         return self.rate @ turns + skew(angular(self.K)) @ turns + 2 * (skew(linear(self.K)) @ shifts)
 
 
-_UPPER = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
-
-
-def _symmetric(upper: Mat) -> Mat:
-    a, b, c, d, e, f = ex.vertsplit(upper)
-    return ex.blockcat([[a, b, c], [b, d, e], [c, e, f]])
-
-
-def _twice(a: Mat, b: Mat) -> Mat:
-    """2 (a . b) - a b^T - b a^T, the rate of the moment of inertia at a as it moves with b."""
-    x, y, z = (a[k] * b[k] for k in range(3))
-    xy, xz, yz = (-(a[i] * b[j] + a[j] * b[i]) for i, j in ((0, 1), (0, 2), (1, 2)))
-    return ex.blockcat([[2 * (y + z), xy, xz], [xy, 2 * (x + z), yz], [xz, yz, 2 * (x + y)]])
-
-
 def branches(tree: Tree, D: PerBody, moved: Motion, wrenches: PerBody | None) -> list[Branch]:
     """The inward sweep."""
     own = []
@@ -174,7 +172,7 @@ def branches(tree: Tree, D: PerBody, moved: Motion, wrenches: PerBody | None) ->
         if wrenches is not None:
             F = F - wrenches[i]
         turned = skew(omega) @ M.I
-        own.append(Branch(M.m[0, 0], h, M.I, turned + turned.T + _twice(linear(V), h), K, F).column)
+        own.append(Branch(M.m[0, 0], h, M.I, turned + turned.T + moment_rate(linear(V), h), K, F).column)
     carried = inward_recursion(tree, own, lambda i, x: Branch.of(x).carried(D[i]).column)
     return [Branch.of(x) for x in carried]
 
@@ -264,14 +262,14 @@ def _square(tree: Tree) -> Mat:
     return ex.zeros(tree.nv, tree.nv)
 
 
-def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int) -> list[Any]:
+def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int, *, columns: bool = False) -> list[Any]:
     """`count` matrices (nv, nv) of blocks for each body i and its ancestors j; rows of locked joints are 0.
 
-    Blocks: above each other, of each matrix (j, i), (nv_j, nv_i); then, if j is not i, of each but the last, which is
-    symmetric, the transposed (i, j).
+    Blocks: above each other, of each matrix (j, i), (nv_j, nv_i); then, if j is not i, of each the transposed (i, j),
+    of the last only if it is not symmetric. columns: whether columns of locked joints are 0, too.
     """
     if isinstance(found, Walk):
-        return _recorded(tree, found, count)
+        return _recorded(tree, found, count, columns=columns)
     matrices = [_square(tree) for _ in range(count)]
     for (i, j), block in found.items():
         if not block.numel():
@@ -281,30 +279,38 @@ def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int) 
         for to, part in zip(matrices, parts[:count], strict=True):
             to[of_j, of_i] += part
         if i != j:
-            for to, part in zip(matrices, (*parts[count:], parts[count - 1]), strict=True):
+            for to, part in zip(matrices, (*parts[count:], parts[count - 1])[:count], strict=True):
                 to[of_i, of_j] += part.T
-    return matrices if tree.free is None else [ex.diag(constant(tree.free)) @ X for X in matrices]
+    if tree.free is None:
+        return matrices
+    return [free_selector(tree) @ X @ (free_selector(tree) if columns else ex.eye(tree.nv)) for X in matrices]
 
 
-def _recorded(tree: Tree, walk: Walk, count: int) -> list[Any]:
+def _recorded(tree: Tree, walk: Walk, count: int, *, columns: bool) -> list[Any]:
     """The matrices of `assembled` in a kernel as loops."""
     kinds, free = range(len(tree)), None
     if tree.free is not None:
         free = joint_values(tree, constant(tree.free))
         free_of_first = known_of_first(walk, free)
     matrices = [PairMatrix(walk, [ex.zeros(0, 0)] * len(tree)) for _ in range(count)]
+
+    def of_free(part: Mat, rows: Mat | None, others: Mat | None) -> Mat:
+        part = part if rows is None else ex.diag(rows) @ part
+        return part if others is None else part @ ex.diag(others)
+
     for a in kinds:
         if tree.inboard[a].nv:
             parts = ex.vertsplit(walk.first[a][0], tree.inboard[a].nv)
             for to, part in zip(matrices, parts, strict=True):
-                to.first[a] = part if free is None else ex.diag(free[a]) @ part
+                to.first[a] = of_free(part, free and free[a], free[a] if free and columns else None)
     for (a, b), (block, _) in walk.others.items():
         if block.numel():
             parts = ex.vertsplit(block, tree.inboard[b].nv)
+            of_b, of_a = (free[b], free_of_first[a, b]) if free else (None, None)
             for to, part in zip(matrices, parts[:count], strict=True):
-                to.across[a, b] = part if free is None else ex.diag(free[b]) @ part
-            for to, part in zip(matrices, (*parts[count:], parts[count - 1]), strict=True):
-                to.along[a, b] = part if free is None else part @ ex.diag(free_of_first[a, b])
+                to.across[a, b] = of_free(part, of_b, of_a if columns else None)
+            for to, part in zip(matrices, (*parts[count:], parts[count - 1])[:count], strict=True):
+                to.along[a, b] = of_free(part, of_b if columns else None, of_a)
     return matrices
 
 
@@ -345,20 +351,20 @@ def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> ma
     return {(i, j): M[i, j] for i in range(tree.nv) for j in range(i + 1) if i == j or M[i, j].nnz()}
 
 
-def accelerations(
+def net_efforts(
     tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None
 ) -> tuple[Mat, mass_matrix.Entries | Walk]:
-    """a, (19a), (nv,), and the entries of M, (nv, nv), by the sweeps of the derivatives."""
+    """M a of (19a), (nv,), and the entries of M, (nv, nv), by the sweeps of the derivatives."""
     D, G = influences(tree, q), motion_subspaces(tree)
     still = branches(tree, D, motion(tree, D, G, v, ex.zeros(tree.nv, 1), gravity, relative=True), wrenches)
     bias = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, still, strict=True)))
-    M = mass_entries(tree, D, G, still)
-    return mass_matrix.solve(tree, M, zero_locked(tree, tau) - bias - passive.efforts(tree, q, v)), M
+    return zero_locked(tree, tau) - bias - passive.efforts(tree, q, v), mass_entries(tree, D, G, still)
 
 
 def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
     """a, (19a), and its derivatives with respect to q, v and tau."""
-    a, M = accelerations(tree, q, v, tau, gravity, wrenches)
+    net, M = net_efforts(tree, q, v, tau, gravity, wrenches)
+    a = mass_matrix.solve(tree, M, net)
     of_tau = of_inverse_dynamics(tree, q, v, a, gravity, wrenches)
     if isinstance(M, Walk):
         own = PairMatrix(of_tau.q.walk, [ex.zeros(*X.shape) for X in of_tau.q.first])
@@ -390,81 +396,159 @@ def forward_dynamics_derivatives(
     return _named(of_forward_dynamics(tree, q, v, tau, gravity, wrenches), "a", "tau")
 
 
-def _unrolled(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
-    """Returns `of_forward_dynamics`.
-
-    Raises:
-        NotRolledError: On a rolled tree, since steps multiply these matrices.
-    """
-    if isinstance(tree, RolledTree):
-        raise NotRolledError("the derivatives of a step are products of matrices")
-    return of_forward_dynamics(tree, q, v, tau, gravity, wrenches)
-
-
 def explicit_euler(
     tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> dict[str, Mat]:
     """The state after dt, and its derivatives with respect to the state before and tau."""
-    of = _unrolled(tree, q, v, tau, gravity, wrenches)
-    v_next, changed = _accelerated(tree, v, dt, of)
-    carried, moved = _moved(tree, dt * v)
-    return _state(integrate(tree, q, v, dt), v_next, ex.horzcat(carried, dt * moved, _square(tree)), changed)
+    return _of_step(explicit_euler_step, tree, q, v, tau, dt, gravity, wrenches)
 
 
 def semi_implicit_euler(
     tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> dict[str, Mat]:
     """The state after dt, and its derivatives with respect to the state before and tau."""
-    of = _unrolled(tree, q, v, tau, gravity, wrenches)
-    v_next, changed = _accelerated(tree, v, dt, of)
-    carried, moved = _moved(tree, dt * v_next)
-    none = _square(tree)
-    of_q = ex.horzcat(carried, none, none) + dt * (moved @ changed)
-    return _state(integrate(tree, q, v_next, dt), v_next, of_q, changed)
+    return _of_step(semi_implicit_euler_step, tree, q, v, tau, dt, gravity, wrenches)
 
 
 def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
-    """The state after dt, and its derivatives with respect to the state before and tau.
+    """The state after dt, and its derivatives with respect to the state before and tau."""
+    return _of_step(rk4_step, tree, q, v, tau, dt, gravity, wrenches)
 
-    Changes of the stages are those of the entries of q, which need not be unit quaternions: N e of a small motion e.
+
+def explicit_euler_changes(
+    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None, **given: Mat
+) -> dict[str, Mat]:
+    """The change dq1, dv1 of the state in which `explicit_euler` needs an acceleration, and dq, dv of its result.
+
+    They are linear in the change of the state before, dq and dv, and that of the acceleration a1, da1.
     """
-    n, flat = tree.nv, tree.configuration.flat
-    at_q, at_v = ex.sym("q", tree.nq), ex.sym("v", n)
-    of = _unrolled(tree, at_q, at_v, tau, gravity, wrenches)
-    rate = position_rates(tree, at_q, at_v)
-    N, turned = ex.jacobian(rate, at_v), ex.jacobian(rate, at_q)
-    back = N.T if flat else ex.diag(1 / ex.sum1(N**2)) @ N.T
-    written = [of.f, of.q @ back, of.v, of.x, rate, N, turned, back]
-
-    def stage(q: Mat, v: Mat, dq: Mat, dv: Mat) -> tuple[Mat, Mat, Mat, Mat]:
-        """a, q-dot and their changes."""
-        at = [ex.densify(q), ex.densify(v)]
-        a, a_q, a_v, a_tau, rate, N, turned, _ = ex.substitute(written, [at_q, at_v], at)
-        return a, rate, a_q @ dq + a_v @ dv + ex.horzcat(ex.zeros(n, 2 * n), a_tau), turned @ dq + N @ dv
-
-    start = ex.substitute([N], [at_q], [q])[0]
-    dq, dv = ex.horzcat(start, ex.zeros(tree.nq, 2 * n)), ex.horzcat(ex.zeros(n, n), ex.eye(n), ex.zeros(n, n))
-    given = (q, v, dq, dv)
-    a, rate, da, drate = stage(*given)
-    sums = [rate, a, drate, da]
-    for part, weight in ((dt / 2, 2), (dt / 2, 2), (dt, 1)):
-        a, rate, da, drate = stage(*(x + part * by for x, by in zip(given, (rate, a, drate, da), strict=True)))
-        sums = [x + weight * by for x, by in zip(sums, (rate, a, drate, da), strict=True)]
-    q_next, v_next, dq, dv = (x + dt / 6 * by for x, by in zip(given, sums, strict=True))
-    of_q = ex.substitute([back], [at_q], [ex.densify(q_next)])[0] @ dq
-    return _state(normalised(tree, q_next), v_next, of_q, dv)
+    return _changes(explicit_euler_step, tree, q, v, dt, given)
 
 
-def _accelerated(tree: Tree, v: Mat, dt: Mat, of: Derivatives) -> tuple[Mat, Mat]:
-    """v + dt a, and its changes with q, v and tau, (nv, 3 nv)."""
-    return v + dt * of.f, ex.horzcat(dt * of.q, ex.eye(tree.nv) + dt * of.v, dt * of.x)
+def semi_implicit_euler_changes(
+    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None, **given: Mat
+) -> dict[str, Mat]:
+    """The same of `semi_implicit_euler`."""
+    return _changes(semi_implicit_euler_step, tree, q, v, dt, given)
 
 
-def _state(q: Mat, v: Mat, of_q: Mat, of_v: Mat) -> dict[str, Mat]:
-    """Outputs of a step. of_q, of_v: changes with q, v and tau, (nv, 3 nv)."""
-    both: Mat = ex.vertcat(of_q, of_v)
-    n = v.shape[0]
-    return {"q": q, "v": v, "dx_dx": row_by_row(both[:, : 2 * n]), "dx_dtau": row_by_row(both[:, 2 * n :])}
+def rk4_changes(
+    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None, **given: Mat
+) -> dict[str, Mat]:
+    """The same of `rk4`: dq1, dv1 .. dq4, dv4 and dq, dv, with the accelerations a1 .. a4 and their changes."""
+    return _changes(rk4_step, tree, q, v, dt, given)
+
+
+@dataclass(frozen=True, eq=False)
+class _Changing:
+    """A value and its changes, one column each, in the formulas of `model/steps.py`. by: None for a constant."""
+
+    x: Mat
+    by: Any = None
+
+    def __add__(self, other: _Changing) -> _Changing:
+        return _Changing(self.x + other.x, self.by + other.by)
+
+    def __truediv__(self, n: float) -> _Changing:
+        return _Changing(self.x / n)
+
+    def __mul__(self, other: _Changing) -> _Changing:
+        return _Changing(self.x * other.x, self.x * other.by)
+
+    def __rmul__(self, n: float) -> _Changing:
+        return _Changing(n * self.x, n * self.by)
+
+
+class _Positions:
+    """The positions of a tree's joints. Changes are in the tangent space, those of stages are of the entries of q, N e
+    of a small motion e, since stages add rates to these.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree, self._flat = tree, tree.configuration.flat
+        if not self._flat:
+            q, v = self._at = ex.sym("q", tree.nq), ex.sym("v", tree.nv)
+            rate = position_rates(tree, q, v)
+            N = ex.jacobian(rate, v)
+            self._parts = [rate, N, ex.jacobian(rate, q), ex.diag(1 / ex.sum1(N**2)) @ N.T]
+
+    def _of(self, q: Mat, v: Mat | None = None) -> list[Mat]:
+        """q-dot, N, the derivative of q-dot with respect to q, and the inverse of N; v for the first and third."""
+        v = ex.zeros(self._tree.nv, 1) if v is None else v
+        return ex.substitute(self._parts, self._at, [ex.densify(q), ex.densify(v)])
+
+    def entries(self, q: Mat, motions: Mat) -> Mat:
+        """Returns the changes of the entries of q."""
+        return motions if self._flat else self._of(q)[1] @ motions
+
+    def motions(self, q: _Changing) -> Mat:
+        """Returns the small motions of changes of the entries of q, which need not be unit quaternions."""
+        return q.by if self._flat else self._of(q.x)[3] @ q.by
+
+    def rate(self, q: _Changing, v: _Changing) -> _Changing:
+        """q-dot, and the changes of its entries."""
+        if self._flat:
+            return v
+        rate, N, turned, _ = self._of(q.x, v.x)
+        return _Changing(rate, turned @ q.by + N @ v.by)
+
+    def normalised(self, q: _Changing) -> _Changing:
+        """The position with quaternions of unit length, and its small motions."""
+        return _Changing(normalised(self._tree, q.x), self.motions(q))
+
+    def integrate(self, q: _Changing, v: _Changing, dt: _Changing) -> _Changing:
+        """The position after dt with constant v, and its small motions."""
+        carried, moved = _moved(self._tree, dt.x * v.x)
+        x = integrate(self._tree, q.x, v.x, dt.x)
+        return _Changing(x, carried @ q.by + dt.x * (moved @ v.by))
+
+
+_Acceleration = Callable[[_Changing, _Changing], _Changing]
+
+
+def _stepped(
+    step: Step, tree: Tree, acceleration: _Acceleration, q: Mat, v: Mat, dt: Mat, dq: Mat, dv: Mat
+) -> tuple[_Changing, _Changing]:
+    """Returns the state after dt. acceleration: of a state, changes of its position are small motions."""
+    on = _Positions(tree)
+    at = acceleration
+    if step is rk4_step:
+        dq, at = on.entries(q, dq), lambda q, v: acceleration(_Changing(q.x, on.motions(q)), v)
+    return step(at, _Changing(q, dq), _Changing(v, dv), _Changing(dt), on=on)
+
+
+def _changes(step: Step, tree: Tree, q: Mat, v: Mat, dt: Mat, given: dict[str, Mat]) -> dict[str, Mat]:
+    found: dict[str, Mat] = {}
+
+    def at(q: _Changing, v: _Changing) -> _Changing:
+        k = 1 + len(found) // 2
+        found[f"dq{k}"], found[f"dv{k}"] = q.by, v.by
+        return _Changing(given[f"a{k}"], given[f"da{k}"])
+
+    q_next, v_next = _stepped(step, tree, at, q, v, dt, given["dq"], given["dv"])
+    return {**found, "dq": q_next.by, "dv": v_next.by}
+
+
+def _of_step(
+    step: Step, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None
+) -> dict[str, Mat]:
+    """Raises NotRolledError on a rolled tree: its kernels are in stages, since the matrices are multiplied."""
+    if isinstance(tree, RolledTree):
+        raise NotRolledError("the derivatives of a step are products of matrices")
+    n, several = tree.nv, step is rk4_step
+    symbols = [ex.sym("q", tree.nq), ex.sym("v", n)] if several else [q, v]
+    of = of_forward_dynamics(tree, *symbols, tau, gravity, wrenches)
+    written = [of.f, of.q, of.v, of.x]
+
+    def at(q: _Changing, v: _Changing) -> _Changing:
+        a, a_q, a_v, a_tau = ex.substitute(written, symbols, [ex.densify(q.x), ex.densify(v.x)]) if several else written
+        return _Changing(a, a_q @ q.by + a_v @ v.by + ex.horzcat(ex.zeros(n, 2 * n), a_tau))
+
+    none, one = ex.zeros(n, n), ex.eye(n)
+    q_next, v_next = _stepped(step, tree, at, q, v, dt, ex.horzcat(one, none, none), ex.horzcat(none, one, none))
+    both: Mat = ex.vertcat(q_next.by, v_next.by)
+    of_x, of_tau = row_by_row(both[:, : 2 * n]), row_by_row(both[:, 2 * n :])
+    return {"q": q_next.x, "v": v_next.x, "dx_dx": of_x, "dx_dtau": of_tau}
 
 
 def _moved(tree: Tree, step: Mat) -> tuple[Mat, Mat]:

@@ -42,7 +42,7 @@ second-order derivatives of rigid-body dynamics: theory and implementation', 202
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dyn_service.dynamics import derivatives, mass_matrix, passive
@@ -57,8 +57,17 @@ from dyn_service.dynamics.kinematics import (
     zero_locked,
 )
 from dyn_service.dynamics.newton_euler import inertias
-from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
-from dyn_service.dynamics.spatial import Mat, angular, cross, linear, skew
+from dyn_service.dynamics.rolled_tree import LessProduct, Solved, Walk
+from dyn_service.dynamics.spatial import (
+    Mat,
+    angular,
+    cross,
+    linear,
+    moment_rate,
+    of_upper_triangle,
+    skew,
+    upper_triangle,
+)
 from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion, walk
 from dyn_service.model.tree import Tree
 
@@ -74,17 +83,17 @@ class _Weighted:
     @property
     def column(self) -> Mat:
         """All numbers; of J the upper triangle."""
-        return ex.vertcat(self.N, *(self.J[i, j] for i, j in derivatives._UPPER), self.y)
+        return ex.vertcat(self.N, upper_triangle(self.J), self.y)
 
     @classmethod
     def of(cls, x: Mat) -> _Weighted:
         """The inverse of `column`."""
-        return cls(x[:6], derivatives._symmetric(x[6:12]), x[12:])
+        return cls(x[:6], of_upper_triangle(x[6:12]), x[12:])
 
     def carried(self, D: Mat) -> _Weighted:
         """As the parent sees it."""
         R, N = D.rotation, D.T @ self.N
-        return _Weighted(N, R.T @ (self.J @ R) + derivatives._twice(D.offset, linear(N)), R.T @ self.y)
+        return _Weighted(N, R.T @ (self.J @ R) + moment_rate(D.offset, linear(N)), R.T @ self.y)
 
     def moved(self, X: Mat) -> Mat:
         """dy of a velocity X of the ground, (3, k)."""
@@ -114,14 +123,17 @@ def _branches(tree: Tree, D: PerBody, moved: Motion, weighted: PerBody) -> list[
         omega, Omega, h = angular(V), angular(W), ex.vertcat(M.H[2, 1], M.H[0, 2], M.H[1, 0])
         turned, squares = skew(Omega) @ M.I, ex.trace(M.I) * ex.eye(3) - 2 * M.I
         y = 2 * (cross(linear(M @ V), linear(W)) + cross(linear(V), cross(Omega, h))) + squares @ cross(omega, Omega)
-        own.append(_Weighted(M @ W, turned + turned.T + derivatives._twice(linear(W), h), y).column)
+        own.append(_Weighted(M @ W, turned + turned.T + moment_rate(linear(W), h), y).column)
     carried = inward_recursion(tree, own, lambda i, x: _Weighted.of(x).carried(D[i]).column)
     return [_Weighted.of(x) for x in carried]
 
 
 @dataclass(frozen=True, eq=False)
 class Hessian:
-    """Gradient (nv,) and blocks (nv, nv) of the Hessian over q, v, and x: a or tau. vx and xx are 0."""
+    """Gradient (nv,) and blocks (nv, nv) of the Hessian over q, v, and x: a or tau. vx and xx are 0.
+
+    efforts: dtau/dq and dtau/dv, if the same walk computes them.
+    """
 
     q: Mat
     v: Mat
@@ -130,12 +142,21 @@ class Hessian:
     qv: Any
     vv: Any
     qx: Any
+    efforts: tuple[Any, ...] = ()
 
 
 def of_inverse_dynamics(
-    tree: Tree, q: Mat, v: Mat, a: Mat, weights: Mat, gravity: Mat, wrenches: PerBody | None
+    tree: Tree,
+    q: Mat,
+    v: Mat,
+    a: Mat,
+    weights: Mat,
+    gravity: Mat,
+    wrenches: PerBody | None,
+    *,
+    with_efforts: bool = False,
 ) -> Hessian:
-    """That of weights . tau, (18a), over q, v and a."""
+    """That of weights . tau, (18a), over q, v and a. with_efforts: whether it has the derivatives of tau."""
     weights = zero_locked(tree, weights)
     D, G = influences(tree, q), motion_subspaces(tree)
     moved = derivatives.motion(tree, D, G, v, a, gravity, relative=True)
@@ -144,43 +165,49 @@ def of_inverse_dynamics(
     W, Xi = _velocities(tree, D, G, weights)
     weighted = _branches(tree, D, moved, W)
 
+    count = 6 if with_efforts else 4
+
     def blocks(j: int, state: Mat) -> list[Mat]:
         F_q, F_v, F_a, N_q = (state[k : k + 6, :] for k in (0, 6, 12, 18))
-        y_q, y_v, on, g = state[24:27, :], state[27:, :], ground[j], G[j][:3, :]
+        y_q, y_v, r, on, g = state[24:27, :], state[27:30, :], state[30:, :], ground[j], G[j][:3, :]
         qq = Xi[j].T @ F_q + on.Omega.T @ N_q + on.psi.T @ y_q
         qv = Xi[j].T @ F_v + on.psi.T @ y_v
         vq = on.Gamma.T @ N_q + g.T @ y_q
-        return [qq, qv, Xi[j].T @ F_a, g.T @ y_v, qq, vq, G[j].T @ N_q]
+        found, transposed = [qq, qv, Xi[j].T @ F_a], [qq, vq, G[j].T @ N_q]
+        if with_efforts:
+            found += [G[j].T @ F_q, G[j].T @ F_v]
+            transposed += [on.psi.T @ r + on.Omega.T @ F_a, g.T @ r + on.Gamma.T @ F_a]
+        return [*found, g.T @ y_v, *transposed]
 
     def carried(j: int, state: Mat) -> Mat | None:
         if tree.parent[j] < 0:
             return None
         loads = (D[j].T @ state[k : k + 6, :] for k in (0, 6, 12, 18))
-        return ex.vertcat(*loads, *(D[j].rotation.T @ state[k : k + 3, :] for k in (24, 27)))
+        return ex.vertcat(*loads, *(D[j].rotation.T @ state[k : k + 3, :] for k in range(24, state.shape[0], 3)))
 
     def start(i: int) -> tuple[Mat, Mat | None]:
         of, on, by, g = branch[i], ground[i], weighted[i], G[i][:3, :]
+        load = of.coriolis(on.psi) + of.inertia(on.Omega)
         state = ex.vertcat(
-            of.coriolis(on.psi) + of.inertia(on.Omega) + loaded(G[i], of.F),
+            load + loaded(G[i], of.F),
             of.coriolis(g) + of.inertia(on.Gamma),
             of.inertia(G[i]),
             of.inertia(Xi[i]) + loaded(G[i], by.N),
             of.coriolis_transposed(Xi[i]) + by.moved(on.Psi) - skew(by.y) @ g,
             by.moved(G[i]),
+            *([of.coriolis_transposed(G[i])] if with_efforts else []),
         )
-        qq, qv, qa, vv, *_ = blocks(i, state)
-        own = ex.vertcat((qq + qq.T) / 2, qv, qa, (vv + vv.T) / 2)
+        qq, qv, qa, *of_v, vv = blocks(i, state)[:count]
+        efforts = [G[i].T @ load, of_v[1]] if with_efforts else []
+        own = ex.vertcat((qq + qq.T) / 2, qv, qa, *efforts, (vv + vv.T) / 2)
         return own, carried(i, state) if tree.inboard[i].nv else None
 
     def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:
         return ex.vertcat(*blocks(j, state)), carried(j, state)
 
-    found = assembled(tree, walk(tree, start, step, outward=False), 4)
-    if tree.free is not None:
-        if isinstance(tree, RolledTree):
-            raise NotRolledError("columns of locked joints are zero, too")
-        found = [x @ free_selector(tree) for x in found]
-    qq, qv, qa, vv = found
+    found = assembled(tree, walk(tree, start, step, outward=False), count, columns=True)
+    qq, qv, qa, *efforts, vv = found
+    passives = (passive.stiffness(tree), passive.resistance(tree, v))
     bodies = list(zip(branch, ground, weighted, Xi, G, strict=True))
     of_q = [Xi_i.T @ of.F + on.Omega.T @ by.N + on.psi.T @ by.y for of, on, by, Xi_i, _ in bodies]
     of_v = [on.Gamma.T @ by.N + G_i[:3, :].T @ by.y for _, on, by, _, G_i in bodies]
@@ -193,6 +220,7 @@ def of_inverse_dynamics(
         qv,
         derivatives.plus_diagonal(tree, vv, passive.curvature(tree, v, weights)),
         qa,
+        tuple(derivatives.plus_diagonal(tree, X, d) for X, d in zip(efforts, passives, strict=False)),
     )
 
 
@@ -200,15 +228,17 @@ def of_forward_dynamics(
     tree: Tree, q: Mat, v: Mat, tau: Mat, weights: Mat, gravity: Mat, wrenches: PerBody | None
 ) -> Hessian:
     """That of weights . a, (19a), over q, v and tau."""
-    if isinstance(tree, RolledTree):
-        raise NotRolledError("the Hessian of accelerations is a product of matrices")
-    a, M = derivatives.accelerations(tree, q, v, tau, gravity, wrenches)
-    mu = mass_matrix.solve(tree, M, zero_locked(tree, weights))
-    of_tau = derivatives.of_inverse_dynamics(tree, q, v, a, gravity, wrenches)
-    of = of_inverse_dynamics(tree, q, v, a, mu, gravity, wrenches)
-    free = free_selector(tree)
-    X = mass_matrix.solve(tree, M, of.qx.T).T @ free
-    turned, braked = X @ of_tau.q @ free, X @ of_tau.v @ free
+    net, M = derivatives.net_efforts(tree, q, v, tau, gravity, wrenches)
+    found = mass_matrix.solve(tree, M, ex.horzcat(net, zero_locked(tree, weights)))
+    a, mu = found[:, 0], found[:, 1]
+    of = of_inverse_dynamics(tree, q, v, a, mu, gravity, wrenches, with_efforts=True)
+    of_q, of_v = of.efforts
+    if isinstance(M, Walk):
+        Z = Solved(M, -of.qx.T)
+        qq, qv = LessProduct(-of.qq, Z, of_q, twice=True), LessProduct(-of.qv, Z, of_v)
+        return Hessian(-of.q, -of.v, mu, qq, qv, -of.vv, replace(Z, transposed=True))
+    X = mass_matrix.solve(tree, M, of.qx.T).T @ free_selector(tree)
+    turned, braked = X @ of_q, X @ of_v
     return Hessian(-of.q, -of.v, mu, turned + turned.T - of.qq, braked - of.qv, -of.vv, -X)
 
 

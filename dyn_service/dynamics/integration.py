@@ -37,20 +37,31 @@ def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: P
     return _stepped(rk4_step, tree, q, v, tau, dt, gravity, wrenches)
 
 
+def explicit_euler_states(
+    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None, **accelerations: Mat
+) -> dict[str, Mat]:
+    """The state q1, v1 in which `explicit_euler` needs the acceleration a1, and the state after dt."""
+    return _states(explicit_euler_step, tree, q, v, dt, accelerations)
+
+
+def semi_implicit_euler_states(
+    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None, **accelerations: Mat
+) -> dict[str, Mat]:
+    """The same of `semi_implicit_euler`."""
+    return _states(semi_implicit_euler_step, tree, q, v, dt, accelerations)
+
+
 def rk4_states(
-    tree: Tree,
-    q: Mat,
-    v: Mat,
-    tau: Mat,
-    dt: Mat,
-    gravity: Mat,
-    wrenches: PerBody | None = None,
-    **accelerations: Mat,
+    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None, **accelerations: Mat
 ) -> dict[str, Mat]:
     """The states q1, v1 .. q4, v4 of the stages of `rk4`, and the state after dt, from the accelerations a1 .. a4.
 
     Each state depends on the accelerations of earlier stages only.
     """
+    return _states(rk4_step, tree, q, v, dt, accelerations)
+
+
+def _states(step: Step, tree: Tree, q: Mat, v: Mat, dt: Mat, accelerations: dict[str, Mat]) -> dict[str, Mat]:
     found: dict[str, Mat] = {}
 
     def at(q: Mat, v: Mat) -> Mat:
@@ -58,7 +69,7 @@ def rk4_states(
         found[f"q{k}"], found[f"v{k}"] = q, v
         return accelerations[f"a{k}"]
 
-    found["q"], found["v"] = rk4_step(at, q, v, dt, on=_On(tree))
+    found["q"], found["v"] = step(at, q, v, dt, on=_On(tree))
     return found
 
 

@@ -21,16 +21,16 @@ document; linear in theta: Atkeson, An, Hollerbach, 'Estimation of Inertial Para
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics.kinematics import along, free_selector, in_world, influences, motion_subspaces
+from dyn_service.dynamics.kinematics import along, in_world, influences, joint_values, motion_subspaces
 from dyn_service.dynamics.newton_euler import motion, velocities, world_acceleration
-from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
+from dyn_service.dynamics.rolled_tree import Walk
 from dyn_service.dynamics.spatial import Mat, angular, constant, dense, linear, skew
-from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.dynamics.sweeps import PerBody, walk
 from dyn_service.model.parameters import COLUMNS, INERTIAL, LINEAR, ROWS
 from dyn_service.model.tree import Tree
 
@@ -42,19 +42,18 @@ def parameters(tree: Tree) -> dict[str, np.ndarray]:
     return {"theta": np.concatenate([np.ravel(of_links), *of_rates])}
 
 
-def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> Mat:
+def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> Mat | Walk:
     """Y, (nv, nt)."""
-    S, w = constant(tree.coupling_matrix), constant(tree.coupling_matrix) @ v
-    of_rates = (w, ex.tanh(w / dense(tree.passive.width)), S @ a, _from_rest(tree, q))
-    of_links = _at_joints(tree, q, _loads(tree, q, v, a, gravity))
-    return free_selector(tree) @ ex.horzcat(of_links, *(S.T @ ex.diag(x) for x in of_rates))
+    w = _rates(tree, v)
+    of_rates = (w, ex.tanh(w / dense(tree.passive.width)), _rates(tree, a), _from_rest(tree, q))
+    return _at_joints(tree, q, _loads(tree, q, v, a, gravity), of_rates)
 
 
-def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
+def momentum(tree: Tree, q: Mat, v: Mat) -> Mat | Walk:
     """Y_p, (nv, nt)."""
-    S, none = constant(tree.coupling_matrix), ex.zeros(tree.nv, tree.nr)
+    none = ex.zeros(tree.nr, 1)
     momenta = [_momentum(V) for V in _velocities(tree, q, v)]
-    return free_selector(tree) @ ex.horzcat(_at_joints(tree, q, momenta), none, none, S.T @ ex.diag(S @ v), none)
+    return _at_joints(tree, q, momenta, (none, none, _rates(tree, v), none))
 
 
 def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
@@ -65,47 +64,81 @@ def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
         -ex.vertcat(gravity.T @ p, R.T @ gravity, ex.zeros(6, 1))
         for R, p in zip(rotations, along(tree, steps), strict=True)
     ]
-    w, stretched, none = constant(tree.coupling_matrix) @ v, _from_rest(tree, q), ex.zeros(tree.nr, 1)
+    w, stretched, none = _rates(tree, v), _from_rest(tree, q), ex.zeros(tree.nr, 1)
     return {
         "kinetic": ex.vertcat(*kinetic, none, none, w * w / 2, none),
         "potential": ex.vertcat(*potential, none, none, none, stretched * stretched / 2),
     }
 
 
-def joint_wrench(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> Mat:
+def joint_wrench(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> Mat | Walk:
     """(6 nj, 10 nl): of every named joint the load F, (13), of the inertial parameters of the links."""
-    found = _carried(tree, q, _loads(tree, q, v, a, gravity))
-    rows = [
-        [found.get((i, j), ex.zeros(6, len(INERTIAL))) for i in range(len(tree))]
-        for j, joint in enumerate(tree.joints)
-        if joint
-    ]
+    loads, none = _loads(tree, q, v, a, gravity), ex.zeros(6, len(INERTIAL))
+
+    def of_named(j: int, load: Mat) -> Mat:
+        return load if tree.joints[j] else ex.zeros(0, len(INERTIAL))
+
+    found = _carried(tree, q, loads, lambda i: of_named(i, loads[i]), of_named)
+    if isinstance(found, Walk):
+        return found
+    rows = [[found.get((i, j), none) for i in range(len(tree))] for j, joint in enumerate(tree.joints) if joint]
     return ex.blockcat(rows) if rows else ex.zeros(0, len(INERTIAL) * len(tree))
 
 
-def _carried(tree: Tree, q: Mat, loads: Sequence[Mat]) -> dict[tuple[int, int], Mat]:
-    """Returns {(i, j): D_j^T .. D_i^T load_i}: the load (6, 10) of body i, carried to the origin of j, in the axes of
-    j, for each ancestor j of i and i itself.
+def _carried(
+    tree: Tree, q: Mat, loads: Sequence[Mat], own: Callable[[int], Mat], block: Callable[[int, Mat], Mat]
+) -> dict[tuple[int, int], Mat] | Walk:
+    """Returns {(i, j): block(j, D_.^T .. D_i^T load_i)}, and own(i) where j = i: of the load (6, 10) of body i, carried
+    to the origin of j, in the axes of j, for each ancestor j of i.
     """
-    if isinstance(tree, RolledTree):
-        raise NotRolledError("the parameters of all bodies are in one matrix")
     D = influences(tree, q)
-    found: dict[tuple[int, int], Mat] = {}
-    for i, load in enumerate(loads):
-        for j in tree.ancestors(i):
-            found[i, j] = load
-            load = D[j].T @ load
-    return found
+
+    def passed(i: int, load: Mat) -> Mat | None:
+        return None if tree.parent[i] < 0 else D[i].T @ load
+
+    return walk(
+        tree,
+        lambda i: (own(i), passed(i, loads[i])),
+        lambda j, load: (block(j, load), passed(j, load)),
+        outward=False,
+    )
 
 
-def _at_joints(tree: Tree, q: Mat, loads: Sequence[Mat]) -> Mat:
-    """G^T Psi_D^T of the loads of the bodies, each in its own columns."""
-    G, Y = motion_subspaces(tree), ex.zeros(tree.nv, len(INERTIAL) * len(tree))
-    for (i, j), load in _carried(tree, q, loads).items():
-        columns = slice(len(INERTIAL) * i, len(INERTIAL) * (i + 1))
-        if tree.inboard[j].nv:
-            Y[tree.in_v[j], columns] += G[j].T @ load
+def _at_joints(tree: Tree, q: Mat, loads: Sequence[Mat], of_rates: Sequence[Mat]) -> Mat | Walk:
+    """G^T Psi_D^T of the loads of the bodies, each in its own columns; then for each of `of_rates`, (nr,), a column for
+    each rate, in the rows of its joint. Rows of locked joints are 0.
+    """
+    G, width = motion_subspaces(tree), len(INERTIAL)
+    free = None if tree.free is None else joint_values(tree, constant(tree.free))
+
+    def rows(j: int, X: Mat) -> Mat:
+        return X if free is None else ex.diag(free[j]) @ X
+
+    def own(i: int) -> Mat:
+        at, joint = tree.in_rates[i], tree.inboard[i]
+        further = (joint.ratio * x[at] if joint.nv else ex.zeros(0, 1) for x in of_rates)
+        return rows(i, ex.horzcat(G[i].T @ loads[i], *further))
+
+    found = _carried(tree, q, loads, own, lambda j, load: rows(j, G[j].T @ load))
+    if isinstance(found, Walk):
+        return found
+    first = width * len(tree)
+    Y = ex.zeros(tree.nv, first + len(of_rates) * tree.nr)
+    for (i, j), block in found.items():
+        if not tree.inboard[j].nv:
+            continue
+        Y[tree.in_v[j], width * i : width * (i + 1)] += block[:, :width]
+        for k in range(width, block.shape[1]):
+            start = first + (k - width) * tree.nr
+            at = tree.in_rates[i]
+            Y[tree.in_v[j], start + at.start : start + at.stop] += ex.diag(block[:, k])
     return Y
+
+
+def _rates(tree: Tree, x: Mat) -> Mat:
+    """Each joint's own rates, (nr,), from a vector over the velocities."""
+    own = [joint.ratio * of for joint, of in zip(tree.inboard, joint_values(tree, x), strict=True) if joint.nv]
+    return ex.vertcat(*own) if own else ex.zeros(0, 1)
 
 
 def _from_rest(tree: Tree, q: Mat) -> Mat:

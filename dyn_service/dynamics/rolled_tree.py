@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics.spatial import Inertia, Mat
+from dyn_service.dynamics.spatial import Inertia, Mat, of_upper_triangle, upper_triangle
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.joints import Joint
 from dyn_service.model.tree import Tree
@@ -116,6 +116,11 @@ class PairMatrix:
         across, along = ({pair: -X for pair, X in of.items()} for of in (self.across, self.along))
         return PairMatrix(self.walk, [-X for X in self.first], across, along)
 
+    @property
+    def T(self) -> PairMatrix:
+        """The transposed matrix."""
+        return PairMatrix(self.walk, [X.T for X in self.first], self.along, self.across)
+
     def plus_diagonal(self, blocks: Sequence[Mat]) -> PairMatrix:
         """Returns the sum with a block for each kind."""
         first = [X + block for X, block in zip(self.first, blocks, strict=True)]
@@ -124,11 +129,22 @@ class PairMatrix:
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """The inverse of `matrix` times `given`. symmetric: whether one half is a copy of the other."""
+    """The inverse of `matrix` times `given`, or its transpose. symmetric: whether one half is a copy of the other."""
 
     matrix: Walk
     given: PairMatrix
     symmetric: bool = False
+    transposed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class LessProduct:
+    """X - Z^T B; twice: X - Z^T B - B^T Z. Z: an output of the same kernel, transposed there."""
+
+    X: PairMatrix
+    Z: Solved
+    B: PairMatrix
+    twice: bool = False
 
 
 @dataclass(eq=False)
@@ -325,32 +341,18 @@ class Loops:
 def flat(x: Any) -> Mat:
     """Returns the entries of a value as one sparse column; of symmetric blocks the upper triangle."""
     if isinstance(x, Inertia):
-        return ex.vertcat(_upper(x.I), ex.vec(ex.matrix(x.H)), _upper(x.m))
+        return ex.vertcat(upper_triangle(x.I), ex.vec(ex.matrix(x.H)), upper_triangle(x.m))
     return ex.vec(ex.matrix(x))
 
 
 def shaped(like: T, column: Mat) -> T:
     """Returns the value of the shape of `like` with these entries: the inverse of `flat`."""
     if isinstance(like, Inertia):
-        return Inertia(_symmetric(column[:6]), ex.reshape(column[6:15], 3, 3), _symmetric(column[15:]))  # type: ignore[return-value]
+        I, H, m = of_upper_triangle(column[:6]), ex.reshape(column[6:15], 3, 3), of_upper_triangle(column[15:])
+        return Inertia(I, H, m)  # type: ignore[return-value]
     shape: tuple[int, int] = like.shape  # type: ignore[attr-defined]
     found: Any = ex.reshape(column, *shape)
     return found  # type: ignore[no-any-return]
-
-
-_UPPER = [(0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
-
-
-def _upper(S: Mat) -> Mat:
-    return ex.vertcat(*(ex.matrix(S)[i, j] for i, j in _UPPER))
-
-
-def _symmetric(entries: Mat) -> Mat:
-    S = ex.zeros(3, 3)
-    for k, (i, j) in enumerate(_UPPER):
-        if entries[k].nnz():
-            S[i, j] = S[j, i] = entries[k]
-    return S
 
 
 @dataclass(frozen=True, eq=False)

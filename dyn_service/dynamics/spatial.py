@@ -70,6 +70,25 @@ def skew(a: Mat) -> Mat:
     return ex.skew(a)
 
 
+def upper_triangle(S: Mat) -> Mat:
+    """The six entries of the upper triangle of a symmetric matrix (3, 3), row by row, as a column."""
+    full = ex.matrix(S)
+    return ex.vertcat(*(full[i, j] for i in range(3) for j in range(i, 3)))
+
+
+def of_upper_triangle(entries: Mat) -> Mat:
+    """The inverse of `upper_triangle`."""
+    a, b, c, d, e, f = ex.vertsplit(entries)
+    return ex.blockcat([[a, b, c], [b, d, e], [c, e, f]])
+
+
+def moment_rate(a: Mat, b: Mat) -> Mat:
+    """2 (a . b) - a b^T - b a^T, the rate of the moment of inertia at a as it moves with b."""
+    x, y, z = (a[k] * b[k] for k in range(3))
+    xy, xz, yz = (-(a[i] * b[j] + a[j] * b[i]) for i, j in ((0, 1), (0, 2), (1, 2)))
+    return ex.blockcat([[2 * (y + z), xy, xz], [xy, 2 * (x + z), yz], [xz, yz, 2 * (x + y)]])
+
+
 SYMBOLS = Arithmetic(
     ex.sin,
     ex.cos,

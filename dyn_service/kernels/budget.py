@@ -15,7 +15,7 @@ from dyn_service.dynamics.rolled_tree import NotRolledError
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.graph import Graph, trace
-from dyn_service.kernels.rolled import Rolled, roll
+from dyn_service.kernels.rolled import FEW_KINDS, MAX_KINDS, Rolled, roll
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.kernels.staged import Staged
 from dyn_service.model.tree import Tree
@@ -52,12 +52,14 @@ def rolled_if_large(model: KernelTree, signature: Signature) -> Rolled | None:
     if len(model.tree) <= _FIRST_PROBE:
         return None  # no query on so few bodies is near the limit
     try:
-        rolled = roll(model, signature)
+        rolled = roll(model, signature, MAX_KINDS)
     except NotRolledError:
         check_predicted_operations(model, signature)
         return None
     factor = SOLVED_MATRICES_FACTOR if rolled.solved else MASS_MATRIX_FACTOR if rolled.equations else 1
-    return rolled if rolled.operations > MAX_UNROLLED * factor else None
+    if rolled.operations <= MAX_UNROLLED * factor:
+        return None
+    return rolled if max(rolled.kind) < FEW_KINDS else roll(model, signature)
 
 
 def check_predicted_operations(model: KernelTree, signature: Signature) -> None:

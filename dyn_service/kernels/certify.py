@@ -338,6 +338,10 @@ MAX_RUN_OPERATIONS = 1 << 31
 """Operations in all states, computed once each, above which fewer states are compared."""
 
 
+OPTIMISED_OPERATIONS = 1 << 22
+"""Operations above which rounded runs take longer than optimising their code."""
+
+
 def compared_states(given: Graph | Rolled | Staged) -> NDArray[np.intp]:
     """Returns the test states in which a kernel is compared: all, or for very large ones as few as two; one, if the
     results of two do not fit in memory.
@@ -481,7 +485,7 @@ def rounded_in_code(given: Rolled | Staged, inputs: Sequence[Array]) -> list[Arr
     errors = np.finfo(np.float64).eps / 2 * np.random.default_rng(1).uniform(-1.0, 1.0, (states, runs, ERRORS))
     errors[:, 0] = 0.0
     factors = 1.0 + np.concatenate([errors, errors], axis=-1)
-    kernel = compiled(with_errors(given), optimised=False)[0]
+    kernel = compiled(with_errors(given), optimised=given.operations > OPTIMISED_OPERATIONS)[0]
 
     def computed(of: slice, some: slice) -> list[Array]:
         answers = kernel(*(x[of, None] for x in inputs), factors[of, some])

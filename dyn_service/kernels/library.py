@@ -304,7 +304,7 @@ def _tracer(model: KernelTree, loops: Rolled | None) -> Callable[[Any, Signature
     """Returns the function that traces a kernel on a tree, as loops if `loops`, those on `model`, are given."""
     from dyn_service.kernels.graph import trace
     from dyn_service.kernels.rolled import roll
-    from dyn_service.kernels.staged import inner_of, staged
+    from dyn_service.kernels.staged import has_stages, staged
 
     def traced(of: Any, signature: Signature) -> Traced:
         def part(signature: Signature) -> Graph | Rolled:
@@ -312,6 +312,8 @@ def _tracer(model: KernelTree, loops: Rolled | None) -> Callable[[Any, Signature
                 return trace(of, signature)
             return loops if of is model and signature == loops.signature else roll(of, signature)
 
-        return part(signature) if inner_of(signature) is None else staged(signature, part)
+        if not has_stages(signature, as_loops=loops is not None):
+            return part(signature)
+        return staged(signature, of.of(signature.bodies).tree, part)
 
     return traced

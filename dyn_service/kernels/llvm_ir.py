@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -115,10 +115,14 @@ def _template(
 
 
 class _Loop:
-    """A loop with an index: the base of the statements below."""
+    """A loop with an index: the base of the statements below.
 
-    def __init__(self, b: ir.IRBuilder, start: Any) -> None:
-        self.b, self.start = b, start
+    values: vectors that change in the loop. Before it their first values; in it those of the run, to be replaced by the
+    next ones; after it the last ones.
+    """
+
+    def __init__(self, b: ir.IRBuilder, start: Any, values: Sequence[Any] = ()) -> None:
+        self.b, self.start, self.values = b, start, list(values)
 
     def condition(self, index: Any) -> Any:
         """Emits whether the loop runs for an index."""
@@ -136,6 +140,10 @@ class _Loop:
         b.position_at_end(self.head)
         self.index = b.phi(I64)
         self.index.add_incoming(self.start, before)
+        self._carried = [b.phi(value.type) for value in self.values]
+        for phi, value in zip(self._carried, self.values, strict=True):
+            phi.add_incoming(value, before)
+        self.values = list(self._carried)
         b.cbranch(self.condition(self.index), inside, self.after)
         b.position_at_end(inside)
         return self.index
@@ -143,6 +151,9 @@ class _Loop:
     def __exit__(self, *_: object) -> None:
         following = self.following(self.index)
         self.index.add_incoming(following, self.b.block)
+        for phi, value in zip(self._carried, self.values, strict=True):
+            phi.add_incoming(value, self.b.block)
+        self.values = self._carried
         self.b.branch(self.head)
         self.b.position_at_end(self.after)
 
@@ -150,8 +161,10 @@ class _Loop:
 class loop_over(_Loop):  # noqa: N801 - reads as a statement
     """A counted loop from `start` to `count`: `with loop_over(b, n) as i`."""
 
-    def __init__(self, b: ir.IRBuilder, count: Any, *, start: Any = None, step: int = 1) -> None:
-        super().__init__(b, integer(0) if start is None else start)
+    def __init__(
+        self, b: ir.IRBuilder, count: Any, *, start: Any = None, step: int = 1, values: Sequence[Any] = ()
+    ) -> None:
+        super().__init__(b, integer(0) if start is None else start, values)
         self.count, self.step = count, step
 
     def condition(self, index: Any) -> Any:
@@ -166,8 +179,10 @@ class loop_over(_Loop):  # noqa: N801 - reads as a statement
 class chain_from(_Loop):  # noqa: N801 - reads as a statement
     """A loop from `start` along `following` while the index is not negative: `with chain_from(b, i, parent) as i`."""
 
-    def __init__(self, b: ir.IRBuilder, start: Any, following: Callable[[Any], Any]) -> None:
-        super().__init__(b, start)
+    def __init__(
+        self, b: ir.IRBuilder, start: Any, following: Callable[[Any], Any], values: Sequence[Any] = ()
+    ) -> None:
+        super().__init__(b, start, values)
         self._following = following
 
     def condition(self, index: Any) -> Any:

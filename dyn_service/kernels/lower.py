@@ -36,9 +36,10 @@ from dyn_service.kernels.llvm_ir import (
     loop_over,
     splat,
     vector_address,
+    word,
 )
 from dyn_service.kernels.loop import BODY, PLACES, SIZES
-from dyn_service.kernels.rolled import Address, Equations, Rolled, Step, Walks
+from dyn_service.kernels.rolled import SOLVED_COLUMNS, Address, Equations, Rolled, Step, Walks
 from dyn_service.kernels.row_selection import is_selectable
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.staged import Staged
@@ -62,7 +63,8 @@ def with_errors(rolled: Any) -> Any:
     operand = Operand("errors", (2 * ERRORS,), dims=(2 * ERRORS,))
     signature = replace(rolled.signature, inputs=(*rolled.signature.inputs, operand))
     if isinstance(rolled, Staged):
-        return Staged(signature, with_errors(rolled.inner), tuple(map(with_errors, rolled.states)))
+        parts = (tuple(map(with_errors, of)) for of in (rolled.states, rolled.changes))
+        return Staged(signature, with_errors(rolled.inner), *parts, rolled.joints)
     return replace(rolled, signature=signature, errors=True)
 
 
@@ -107,7 +109,8 @@ def emit_body(
 def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: str) -> ir.Function:
     """Adds the body of a kernel in stages.
 
-    Its workspace: the inputs of `states`, those of `inner`, which the loop has cleared, and their workspace.
+    Its workspace: the inputs of `states`, of `changes` and of `inner`, and the matrices of `inner`, which the loop has
+    cleared; the changes of a state and of the accelerations, by columns; the workspace of the parts.
     """
     inner = emit_body(module, graph.inner, vector, f"{name}.inner")
     states = [emit_body(module, part, vector, f"{name}.states{k}") for k, part in enumerate(graph.states)]
@@ -121,27 +124,217 @@ def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: 
         names = [operand.name for operand in operands]
         return sum(operand.size for operand in operands[: names.index(name)])
 
-    def copy(operand: Operand, to: Any, operands: Sequence[Operand]) -> None:
-        first = integer(size * place(graph.signature.inputs, operand.name))
-        cell, start = at(b, source, first), at(b, to, integer(size * place(operands, operand.name)))
-        with loop_over(b, integer(size * operand.size), step=size) as offset:
-            b.store(b.load(at(b, cell, offset), align=size, typ=vector), at(b, start, offset), align=size)
+    def after(buffer: Any, count: int) -> Any:
+        return at(b, buffer, integer(size * count))
+
+    def copy(count: int, source: Any, to: Any) -> None:
+        with loop_over(b, integer(size * count), step=size) as offset:
+            b.store(b.load(at(b, source, offset), align=size, typ=vector), at(b, to, offset), align=size)
+
+    def total(operands: Sequence[Operand]) -> int:
+        return sum(operand.size for operand in operands)
 
     of_states, of_inner = graph.states[0].signature.inputs, graph.inner.signature.inputs
-    entered = at(b, known, integer(size * sum(operand.size for operand in of_states)))
-    rest = at(b, entered, integer(size * sum(operand.size for operand in of_inner)))
+    of_changes = graph.changes[0].signature.inputs if graph.changes else ()
+    changing = after(known, total(of_states))
+    entered = after(changing, total(of_changes))
+    matrices = after(entered, total(of_inner))
+    changed = after(matrices, total(graph.inner.signature.outputs) if graph.changes else 0)
+    accelerated = after(changed, graph.columns[0])
+    rest = after(accelerated, graph.columns[1])
     given = {operand.name for operand in graph.signature.inputs}
-    for to, operands in ((known, of_states), (entered, of_inner)):
+    for to, operands in ((known, of_states), (changing, of_changes), (entered, of_inner)):
         for operand in operands:
             if operand.name in given:
-                copy(operand, to, operands)
+                from_ = after(source, place(graph.signature.inputs, operand.name))
+                copy(operand.size, from_, after(to, place(operands, operand.name)))
     results = [operand.name for operand in of_states if operand.name not in given]
-    for part, result in zip(states, results, strict=False):  # the states are the first inputs of `inner`
-        b.call(part, [known, entered, rest])
-        b.call(inner, [entered, at(b, known, integer(size * place(of_states, result))), rest])
+    columns = _Columns(module, graph, vector, name) if graph.changes else None
+    for k, (part, result) in enumerate(zip(states, results, strict=False)):
+        b.call(part, [known, entered, rest])  # the states are the first inputs of `inner`
+        to = after(known, place(of_states, result))
+        b.call(inner, [entered, to if columns is None else matrices, rest])
+        if columns is not None:
+            copy(graph.velocities, matrices, to)
+            copy(graph.velocities, matrices, after(changing, place(of_changes, result)))
+            columns.emit_stage(b, k, matrices, changing, changed, accelerated, rest)
     b.call(states[-1], [known, target, rest])
+    if columns is not None:
+        columns.emit_last(b, after(target, total(graph.signature.outputs[:2])), changing, changed, accelerated, rest)
     b.ret_void()
     return emitted
+
+
+class _Columns:
+    """Emits the chain rule of a kernel in stages, see `staged`."""
+
+    def __init__(self, module: ir.Module, graph: Staged, vector: ir.VectorType, name: str) -> None:
+        self._graph, self._vector, self._n = graph, vector, graph.velocities
+        self._size, self._calls = 8 * vector.count, len(graph.states) - 1
+        self._parts = [emit_body(module, part, vector, f"{name}.changes{k}") for k, part in enumerate(graph.changes)]
+        operands = graph.changes[0].signature.inputs
+        names = [operand.name for operand in operands]
+        self._first = sum(operand.size for operand in operands[: names.index("dq")])
+        errors = names[-1] == "errors"
+        self._errors = sum(operand.size for operand in operands[:-1]) if errors else None
+        self._multiply = self._emit_product(module, f"{name}.product") if self._calls > 1 else None
+
+    def _after(self, b: ir.IRBuilder, buffer: Any, entries: Any) -> Any:
+        return vector_address(b, buffer, self._vector, integer(entries) if isinstance(entries, int) else entries)
+
+    def _copy(self, b: ir.IRBuilder, cell: Any, to: Any) -> None:
+        b.store(b.load(cell, align=self._size, typ=self._vector), to, align=self._size)
+
+    def _each(self, b: ir.IRBuilder, part: int, changing: Any, changed: Any, accelerated: Any, rest: Any) -> Any:
+        """Emits the changes of a state, for each column."""
+        n = self._n
+        zero, one = (ir.Constant(self._vector, [x] * self._vector.count) for x in (0.0, 1.0))
+        if _leaves_zeros(self._graph.changes[part]):
+            with loop_over(b, integer(6 * n * n)) as entry:
+                b.store(zero, self._after(b, changed, entry), align=self._size)
+        direction = self._after(b, changing, self._first)
+        with loop_over(b, integer(2 * n)) as entry:
+            b.store(zero, self._after(b, direction, entry), align=self._size)
+        with loop_over(b, integer(3 * n)) as c:
+            is_state = b.icmp_signed("<", c, integer(2 * n))
+            with b.if_then(is_state):
+                b.store(one, self._after(b, direction, c), align=self._size)
+            own = self._after(b, accelerated, b.mul(c, integer(n * self._calls)))
+            with loop_over(b, integer(n * (part + 1))) as entry:
+                to = self._after(b, direction, b.add(entry, integer(2 * n)))
+                self._copy(b, self._after(b, own, entry), to)
+            b.call(self._parts[part], [changing, self._after(b, changed, b.mul(c, integer(2 * n))), rest])
+            with b.if_then(is_state):
+                b.store(zero, self._after(b, direction, c), align=self._size)
+
+    def emit_stage(
+        self, b: ir.IRBuilder, k: int, matrices: Any, changing: Any, changed: Any, accelerated: Any, rest: Any
+    ) -> None:
+        """Emits the changes of the acceleration of stage k, with the matrices of `inner` there."""
+        n = self._n
+        if k == 0:  # the changes of the state are those before the step
+            with loop_over(b, integer(3 * n)) as c, loop_over(b, integer(n)) as row:
+                which, column = b.sdiv(c, integer(n)), b.srem(c, integer(n))
+                row_of = b.add(b.mul(which, integer(n)), row)
+                entry = b.add(integer(n), b.add(b.mul(row_of, integer(n)), column))
+                to = b.add(b.mul(c, integer(n * self._calls)), row)
+                self._copy(b, self._after(b, matrices, entry), self._after(b, accelerated, to))
+            return
+        self._each(b, k - 1, changing, changed, accelerated, rest)
+        errors = changing if self._errors is None else self._after(b, changing, self._errors)
+        b.call(self._multiply, [matrices, changed, self._after(b, accelerated, k * n), integer(int(k == 1)), errors])
+
+    def emit_last(self, b: ir.IRBuilder, target: Any, changing: Any, changed: Any, accelerated: Any, rest: Any) -> None:
+        """Emits the derivatives of the step: dx_dx (2 nv, 2 nv), dx_dtau (2 nv, nv)."""
+        n = self._n
+        self._each(b, len(self._parts) - 1, changing, changed, accelerated, rest)
+        for first, count, start in ((0, 2 * n, 0), (2 * n, n, 4 * n * n)):
+            with loop_over(b, integer(2 * n)) as row, loop_over(b, integer(count)) as c:
+                cell = b.add(b.mul(b.add(c, integer(first)), integer(2 * n)), row)
+                to = b.add(integer(start), b.add(b.mul(row, integer(count)), c))
+                self._copy(b, self._after(b, changed, cell), self._after(b, target, to))
+
+    def _emit_product(self, module: ir.Module, name: str) -> ir.Function:
+        """Adds the function (matrices, X, D, second, errors): D = [da/dq, da/dv] X, plus da/dtau in the columns of tau.
+
+        X and D are by columns. Several rows and columns are computed at a time, their sums in registers. second: 1 in
+        the second stage, where the motions of a joint are changed by those of the joint itself only.
+        """
+        n, vector = self._n, self._vector
+        function = internal(module, name, ir.VoidType(), *[POINTER] * 3, I64, POINTER)
+        matrices, X, D, second, errors = function.args
+        b = ir.IRBuilder(function.append_basic_block())
+        zero = ir.Constant(vector, [0.0] * vector.count)
+        is_second = b.icmp_signed("!=", second, integer(0))
+        joint = [
+            _table(module, f"{name}.{part}", of) for part, of in zip(("first", "last"), self._joints(), strict=True)
+        ]
+
+        def load(buffer: Any, entry: Any) -> Any:
+            return b.load(self._after(b, buffer, entry), align=self._size, typ=vector)
+
+        def sums(i: Any, height: int, c: Any, width: int, part: int) -> None:
+            """Emits some rows from i on, of some columns from c on, those of q, v or tau."""
+            rows = [b.add(i, integer(k)) for k in range(height)]
+            columns = [b.add(c, integer(k)) for k in range(width)]
+            given = [self._after(b, X, b.mul(b.add(column, integer(part * n)), integer(2 * n))) for column in columns]
+            found = [zero] * (height * width)
+            if part == 2:
+                found = [load(lines[2], column) for lines in map(lines_of, rows) for column in columns]
+            first = last = integer(0)
+            if part < 2:
+                first, last = word(b, joint[0], columns[0]), word(b, joint[1], columns[-1])
+            bounds = [(b.select(is_second, first, integer(0)), b.select(is_second, last, integer(n)))]
+            for m, (start, stop) in enumerate([*bounds, (integer(0), integer(n))]):
+                factors = [lines_of(row)[m] for row in rows]
+                loop = loop_over(b, stop, start=start, values=found)
+                with loop as k:
+                    total, entries = list(loop.values), [load(column, b.add(k, integer(m * n))) for column in given]
+                    for r, row in enumerate(rows):
+                        factor = load(factors[r], k)
+                        for s, y in enumerate(entries, r * width):
+                            total[s] = self._more(b, total[s], factor, y, errors, row, k)
+                    loop.values = total
+                found = loop.values
+            for s, value in enumerate(found):
+                r, column = divmod(s, width)
+                at_column = b.mul(b.add(columns[column], integer(part * n)), integer(n * self._calls))
+                b.store(value, self._after(b, D, b.add(at_column, rows[r])), align=self._size)
+
+        def lines_of(row: Any) -> list[Any]:
+            """Returns the rows of the three matrices."""
+            return [self._after(b, matrices, b.add(integer(n + m * n * n), b.mul(row, integer(n)))) for m in range(3)]
+
+        for part in range(3):
+            for c_first, c_last, width in _tiles(0, n):
+                with loop_over(b, integer(c_last), start=integer(c_first), step=width) as c:
+                    for i_first, i_last, height in _tiles(0, n):
+                        with loop_over(b, integer(i_last), start=integer(i_first), step=height) as i:
+                            sums(i, height, c, width, part)
+        b.ret_void()
+        return function
+
+    def _joints(self) -> tuple[list[int], list[int]]:
+        """Returns for each velocity where those of its joint begin and end."""
+        parts = [part for part in self._graph.joints for _ in range(part.stop - part.start)]
+        return [part.start for part in parts], [part.stop for part in parts]
+
+    def _more(self, b: ir.IRBuilder, total: Any, x: Any, y: Any, errors: Any, i: Any, j: Any) -> Any:
+        """Emits total + x y, with a rounding error if the kernel has these."""
+        found = b.fadd(total, b.fmul(x, y, flags=_FLAGS), flags=_FLAGS)
+        if self._errors is None:
+            return found
+        return b.fmul(found, b.load(_error(b, self._vector, errors, i, j), align=self._size, typ=self._vector))
+
+
+def _table(module: ir.Module, name: str, numbers: Sequence[int]) -> ir.GlobalVariable:
+    """Adds an array of 64-bit integers."""
+    _emit_table(module, name, I64, numbers)
+    table = module.globals[name]
+    table.linkage = "internal"
+    return table
+
+
+def _tiles(first: int, last: int, most: int = 4) -> list[tuple[int, int, int]]:
+    """Returns ranges and their steps: as few as possible, of at most `most`."""
+    count = last - first
+    step = next((step for step in range(most, most // 2, -1) if count % step == 0), most)
+    whole = first + count - count % step
+    return [of for of in ((first, whole, step), (whole, last, last - whole)) if of[0] < of[1]]
+
+
+def _error(b: ir.IRBuilder, vector: ir.VectorType, errors: Any, i: Any, j: Any) -> Any:
+    """Returns the address of one of the factors of a kernel with errors."""
+    index = b.and_(b.add(b.mul(i, integer(97)), b.mul(j, integer(31))), integer(ERRORS - 1))
+    return vector_address(b, errors, vector, index)
+
+
+def _leaves_zeros(part: Graph | Rolled) -> bool:
+    """Whether the code does not store all results, since some are 0."""
+    if isinstance(part, Rolled):
+        return True
+    program = part.program.instructions
+    return any(op == ex.OUTPUT and program[x][:2] == (ex.CONSTANT, 0.0) for op, _, x in program)
 
 
 def _emit_straight(
@@ -289,7 +482,8 @@ def _is_clear(value: Any) -> bool:
 def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body: str) -> ir.Function:
     """Adds the body of a kernel as loops.
 
-    Its workspace: stored values, sums, totals, states of walks, shared sums, the matrix of equations.
+    Its workspace: stored values, sums, totals, states of walks, shared sums, the matrix of equations, right factors of
+    products.
     """
     emitted = internal(module, body, ir.VoidType(), *[POINTER] * 3)
     source, target, own = emitted.args
@@ -309,6 +503,8 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
             b.store(clear, vector_address(b, buffer, vector, entry), align=size)
 
     empty(shared, rolled.velocities * rolled.shared)
+    factors = at(b, shared, integer(size * (rolled.velocities * rolled.shared + rolled.matrix)))
+    empty(factors, len(rolled.products) * rolled.velocities**2)
     if rolled.clears_outputs:
         empty(target, sum(operand.size for operand in rolled.signature.outputs))
     nothing = integer(0)
@@ -381,10 +577,14 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
     solve(len(rolled.passes))
     for w, walks in enumerate(rolled.walks):
         visit(f"walk{w}", walks)
-    for first, symmetric in rolled.solved:
-        _emit_matrix_solution(
-            b, vector, rolled, tables, source, at(b, target, integer(size * first)), shared, symmetric
-        )
+    for solved in rolled.solved:
+        x = at(b, target, integer(size * solved.first))
+        _emit_matrix_solution(b, vector, rolled, tables, source, x, shared, solved.symmetric)
+    if rolled.products:
+        _emit_products(b, vector, rolled, tables, source, target, factors)
+    for solved in rolled.solved:
+        if solved.transposed:
+            _emit_transposition(b, vector, rolled.velocities, at(b, target, integer(size * solved.first)))
     last = step("last", rolled.last)
     if last is not None:
         b.call(last, [source, target, own, sums, states, nothing, nothing])
@@ -398,19 +598,13 @@ def _emit_solution(
     """Emits the factorisation of the matrix as L^T D L, in place, and the solutions, see `rolled.Elimination`."""
     size, count, width = 8 * vector.count, rolled.velocities, rolled.elimination.width
     matrix = at(b, shared, integer(size * count * rolled.shared))
-    errors = at(b, source, integer(size * sum(operand.size for operand in rolled.signature.inputs[:-1])))
+    rounded = _rounding(b, vector, rolled, source)
 
     def load(place: Any) -> Any:
         return b.load(place, align=size, typ=vector)
 
     def store(value: Any, place: Any) -> None:
         b.store(value, place, align=size)
-
-    def rounded(value: Any, i: Any, j: Any) -> Any:
-        if not rolled.errors:
-            return value
-        index = b.and_(b.add(b.mul(i, integer(97)), b.mul(j, integer(31))), integer(ERRORS - 1))
-        return b.fmul(value, load(vector_address(b, errors, vector, index)))
 
     def less(place: Any, x: Any, y: Any, i: Any, j: Any) -> None:
         """Subtracts the product x y from what is stored."""
@@ -471,57 +665,166 @@ def _emit_matrix_solution(
     shared: Any,
     symmetric: bool,
 ) -> None:
-    """Emits the solutions for the columns of x, (nv, nv), in place, with the factors of `_emit_solution`."""
+    """Emits the solutions for the columns of x, (nv, nv), in place, with the factors of `_emit_solution`.
+
+    Some columns at a time, whose sums are in registers. symmetric: x is diagonal; of the solutions the half that is
+    found first is copied to the other.
+    """
     size, count, width = 8 * vector.count, rolled.velocities, rolled.elimination.width
     matrix = at(b, shared, integer(size * count * rolled.shared))
     errors = at(b, source, integer(size * sum(operand.size for operand in rolled.signature.inputs[:-1])))
 
-    def cell(k: Any, column: Any) -> Any:
-        return vector_address(b, x, vector, b.add(b.mul(k, integer(count)), column))
+    tile = at(b, matrix, integer(size * count * width))
 
-    def factor(k: Any, j: Any) -> Any:
-        place = b.add(b.mul(k, integer(width)), tables.entry(b, "place", j))
-        return b.load(vector_address(b, matrix, vector, place), align=size, typ=vector)
+    def cells(k: Any, column: Any, number: int = 1) -> list[Any]:
+        """Returns the places in row k from a column on."""
+        first = vector_address(b, x, vector, b.add(b.mul(k, integer(count)), column))
+        return [at(b, first, integer(size * n)) for n in range(number)]
+
+    def copies(k: Any, number: int) -> list[Any]:
+        """Returns the places of row k in the copy of some columns, which are far apart in x."""
+        first = vector_address(b, tile, vector, b.mul(k, integer(number)))
+        return [at(b, first, integer(size * n)) for n in range(number)]
 
     def load(place: Any) -> Any:
         return b.load(place, align=size, typ=vector)
 
+    def store(values: Sequence[Any], places: Sequence[Any]) -> None:
+        for value, place in zip(values, places, strict=True):
+            b.store(value, place, align=size)
+
+    def factor(k: Any, j: Any) -> Any:
+        return load(vector_address(b, matrix, vector, b.add(b.mul(k, integer(width)), tables.entry(b, "place", j))))
+
+    def error(i: Any, j: Any) -> Any:
+        return load(_error(b, vector, errors, i, j)) if rolled.errors else None
+
+    def times(value: Any, by: Any) -> Any:
+        return value if by is None else b.fmul(value, by)
+
+    def less(sums: Sequence[Any], k: Any, i: Any, others: Sequence[Any]) -> list[Any]:
+        """Subtracts the factor of rows k and i times the others; the rounding errors are those of all columns."""
+        share, rounding = times(factor(k, i), error(k, i)), error(i, k)
+        pairs = zip(sums, others, strict=True)
+        return [times(b.fsub(own, b.fmul(share, y, flags=_FLAGS), flags=_FLAGS), rounding) for own, y in pairs]
+
+    def before(k: Any, sums: Sequence[Any] = ()) -> Any:
+        return chain_from(b, tables.entry(b, "before", k), lambda i: tables.entry(b, "before", i), sums)
+
+    # Entry c of v depends on none after it: of column c of a diagonal x, rows after c stay 0 at first.
+    in_order = rolled.elimination.order == tuple(range(count))
+    for begin, end, step in _tiles(0, count, SOLVED_COLUMNS):
+        with loop_over(b, integer(end), start=integer(begin), step=step) as c:
+            rows = b.add(c, integer(step)) if symmetric and in_order else integer(count)
+            with loop_over(b, rows) as k:
+                store(list(map(load, cells(k, c, step))), copies(k, step))
+            with loop_over(b, rows) as n:
+                k = tables.entry(b, "order", b.sub(b.sub(rows, integer(1)), n))
+                own = list(map(load, copies(k, step)))
+                with before(k) as i:
+                    places = copies(i, step)
+                    store(less(list(map(load, places)), k, i, own), places)
+            with loop_over(b, rows) as n:
+                k = tables.entry(b, "order", n)
+                inverse, rounding, places = factor(k, k), error(k, k), copies(k, step)
+                own = [times(b.fmul(load(place), inverse, flags=_FLAGS), rounding) for place in places]
+                chain = before(k, own)
+                with chain as i:
+                    chain.values = less(chain.values, k, i, list(map(load, copies(i, step))))
+                store(chain.values, places)
+                store(chain.values, cells(k, c, step))
+    if symmetric:
+        with loop_over(b, integer(count)) as n, loop_over(b, n) as m:
+            i, j = tables.entry(b, "order", n), tables.entry(b, "order", m)
+            store(list(map(load, cells(j, i))), cells(i, j))
+
+
+TILE = 4
+"""Columns of Z that a product reads at a time."""
+
+
+def _emit_products(
+    b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, tables: _Tables, source: Any, target: Any, factors: Any
+) -> None:
+    """Emits the products Z^T B, and subtracts them from outputs.
+
+    Column j of B is 0 except at j, at the entries of v on which j depends, and at those that depend on j.
+    """
+    size, count = 8 * vector.count, rolled.velocities
+    products, rounded = rolled.products, _rounding(b, vector, rolled, source)
+    Z = at(b, target, integer(size * products[0].Z))
+    zero = ir.Constant(vector, [0.0] * vector.count)
+
+    def cell(X: Any, i: Any, j: Any) -> Any:
+        return vector_address(b, X, vector, b.add(b.mul(i, integer(count)), j))
+
+    def load(place: Any) -> Any:
+        return b.load(place, align=size, typ=vector)
+
+    def less(place: Any, x: Any, i: Any, j: Any) -> None:
+        b.store(rounded(b.fsub(load(place), x, flags=_FLAGS), i, j), place, align=size)
+
+    right = [at(b, factors, integer(size * count**2 * of.B)) for of in products]
+    outputs = [at(b, target, integer(size * of.first)) for of in products]
+
+    def tile(start: int, stop: int, width: int) -> None:
+        """Emits the products for some columns of Z, `width` at a time."""
+        with loop_over(b, integer(stop), start=integer(start), step=width) as first, loop_over(b, integer(count)) as j:
+            columns = [b.add(first, integer(n)) for n in range(width)]
+
+            def added(k: Any, sums: list[Any]) -> list[Any]:
+                z, x = [load(cell(Z, k, i)) for i in columns], [load(cell(X, k, j)) for X in right]
+                pairs = [(n, of, at_z) for of in x for n, at_z in enumerate(z)]
+                products = [rounded(b.fmul(of, at_z, flags=_FLAGS), k, columns[n]) for n, of, at_z in pairs]
+                found = [b.fadd(s, p, flags=_FLAGS) for s, p in zip(sums, products, strict=True)]
+                return [rounded(s, columns[n], k) for s, (n, *_) in zip(found, pairs, strict=True)]
+
+            sums = [zero] * (width * len(products))
+            above = chain_from(b, tables.entry(b, "before", j), lambda i: tables.entry(b, "before", i), sums)
+            with above as k:
+                above.values = added(k, above.values)
+            below = loop_over(b, tables.entry(b, "end_of", j), start=tables.entry(b, "rank", j), values=above.values)
+            with below as rank:
+                below.values = added(tables.entry(b, "nested", rank), below.values)
+            for of, X, part in zip(products, outputs, range(0, len(sums), width), strict=True):
+                for i, x in zip(columns, below.values[part : part + width], strict=True):
+                    less(cell(X, i, j), x, i, j)
+                    if of.twice:
+                        less(cell(X, j, i), x, i, j)
+
+    whole = count - count % TILE
+    if whole:
+        tile(0, whole, TILE)
+    if count > whole:
+        tile(whole, count, 1)
+
+
+def _emit_transposition(b: ir.IRBuilder, vector: ir.VectorType, count: int, X: Any) -> None:
+    """Emits the transposition of X, (count, count), in place."""
+    with loop_over(b, integer(count)) as i, loop_over(b, i) as j:
+        places = [vector_address(b, X, vector, b.add(b.mul(m, integer(count)), n)) for m, n in ((i, j), (j, i))]
+        values = [b.load(place, align=8 * vector.count, typ=vector) for place in places]
+        for place, value in zip(reversed(places), values, strict=True):
+            b.store(value, place, align=8 * vector.count)
+
+
+def _rounding(b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, source: Any) -> Callable[[Any, Any, Any], Any]:
+    """Returns what emits the rounding error of a value: its product with a factor that two indices select."""
+    errors = at(b, source, integer(8 * vector.count * sum(operand.size for operand in rolled.signature.inputs[:-1])))
+
     def rounded(value: Any, i: Any, j: Any) -> Any:
         if not rolled.errors:
             return value
-        index = b.and_(b.add(b.mul(i, integer(97)), b.mul(j, integer(31))), integer(ERRORS - 1))
-        return b.fmul(value, load(vector_address(b, errors, vector, index)))
+        return b.fmul(value, b.load(_error(b, vector, errors, i, j), align=8 * vector.count, typ=vector))
 
-    def less(i: Any, k: Any, share: Any) -> None:
-        """Subtracts row k times `share` from row i."""
-        with loop_over(b, integer(count)) as c:
-            product = rounded(b.fmul(share, load(cell(k, c)), flags=_FLAGS), i, b.add(c, k))
-            b.store(rounded(b.fsub(load(cell(i, c)), product, flags=_FLAGS), c, i), cell(i, c), align=size)
-
-    def before(k: Any) -> Any:
-        return chain_from(b, tables.entry(b, "before", k), lambda i: tables.entry(b, "before", i))
-
-    with loop_over(b, integer(count)) as n:
-        k = tables.entry(b, "order", b.sub(integer(count - 1), n))
-        with before(k) as i:
-            less(i, k, factor(k, i))
-    with loop_over(b, integer(count)) as n:
-        k = tables.entry(b, "order", n)
-        inverse = factor(k, k)
-        with loop_over(b, integer(count)) as c:
-            b.store(rounded(b.fmul(load(cell(k, c)), inverse, flags=_FLAGS), k, c), cell(k, c), align=size)
-        with before(k) as i:
-            less(k, i, factor(k, i))
-    if symmetric:  # the half that is found first
-        with loop_over(b, integer(count)) as n, loop_over(b, n) as m:
-            i, j = tables.entry(b, "order", n), tables.entry(b, "order", m)
-            b.store(load(cell(j, i)), cell(i, j), align=size)
+    return rounded
 
 
 class _Tables:
     """Constant tables of a kernel as loops: of each body its kind, parent, rows and starts; and all numbers.
 
-    Of each entry of v, if the kernel solves equations: `order`, `before` and `place`, those of `rolled.Elimination`.
+    Of each entry of v, if the kernel solves equations: `order`, `before` and `place`, those of `rolled.Elimination`;
+    if it has products also `nested`, `rank` and `end_of`, those of `Elimination.nested`.
     """
 
     def __init__(self, module: ir.Module, rolled: Rolled) -> None:
@@ -542,6 +845,8 @@ class _Tables:
         if rolled.equations:
             of = rolled.elimination
             columns |= {"order": of.order, "before": of.parent, "place": of.column}
+        if rolled.products:
+            columns |= dict(zip(("nested", "rank", "end_of"), rolled.elimination.nested, strict=True))
         self.tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
         self.numbers = self._add("values", np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
 
@@ -601,7 +906,7 @@ class _Access:
     def _locate(self, place: Address, *, write: bool = False) -> tuple[Any, int]:
         """Returns a buffer and the entry in it."""
         rolled, of = self._rolled, place.of
-        if of in ("input", "output", "added", "shared", "matrix"):
+        if of in ("input", "output", "added", "shared", "matrix", "factor"):
             buffer = self._buffer(of)
             if place.family is None:
                 return buffer, place.first
@@ -629,9 +934,10 @@ class _Access:
         return self._once((of,), lambda: self._row(self._own, rolled.stored, i)), place.first
 
     def _buffer(self, of: str) -> Any:
-        if of in ("shared", "matrix"):
+        if of in ("shared", "matrix", "factor"):
             rolled = self._rolled
-            before = rolled.states + (rolled.velocities * rolled.shared if of == "matrix" else 0)
+            before = rolled.states + (rolled.velocities * rolled.shared if of != "shared" else 0)
+            before += rolled.matrix if of == "factor" else 0
             return self._once((of,), lambda: at(self._b, self._states, integer(8 * self._vector.count * before)))
         return self._source if of == "input" else self._target
 
@@ -659,7 +965,7 @@ class _Access:
     def write(self, place: Address, value: Any) -> None:
         """Emits the writing of a scalar, or adding it to a sum."""
         b, cell = self._b, self._locate(place, write=True)
-        if place.of in ("gives", "total", "added", "shared", "matrix"):
+        if place.of in ("gives", "total", "added", "shared", "matrix", "factor"):
             value = _arithmetic(b, "fadd", _load(b, self._vector, *cell), value)
         _store(b, self._vector, *cell, value)
 

@@ -26,6 +26,7 @@ import numpy as np
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.rolled_tree import (
     AnyParent,
+    LessProduct,
     Loop,
     Loops,
     NotRolledError,
@@ -40,8 +41,12 @@ from dyn_service.kernels.graph import entered, in_symbols
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.model.configuration import Limits
 from dyn_service.model.joints.axial import Axial
+from dyn_service.model.parameters import INERTIAL, LINEAR
 from dyn_service.model.passive import Passive
 from dyn_service.model.tree import Tree
+
+SOLVED_COLUMNS = 8
+"""Columns of matrices that linear equations are solved for at a time."""
 
 _SAME = {"nl": "nb", "nm": "nb"}
 """Other names of dimensions along which each body has its own entries."""
@@ -56,6 +61,7 @@ class Address(NamedTuple):
     added      the same; the scalar is added, since several bodies have this entry
     shared     the sums over bodies that an entry of v drives, as `output`
     matrix     the matrix of linear equations, likewise; the scalar is added
+    factor     the right factors of products, likewise; the scalar is added
     number     the numbers of body i
     own        the stored values of body i
     parent     the stored values of the parent
@@ -71,6 +77,7 @@ class Address(NamedTuple):
         "added",
         "shared",
         "matrix",
+        "factor",
         "number",
         "own",
         "parent",
@@ -142,6 +149,24 @@ class Elimination:
         """Number of multiplications of the factorisation, and of a solution."""
         return sum(d * (d + 3) // 2 for d in self.column), 2 * sum(self.column)
 
+    @cached_property
+    def nested(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The entries, each followed by those that depend on it; per entry, its place there, and where these end."""
+        size = [1] * len(self.order)
+        for k in reversed(self.order):
+            if self.parent[k] >= 0:
+                size[self.parent[k]] += size[k]
+        place, next_to, first = [0] * len(size), [0] * len(size), 0
+        for k in self.order:
+            if self.parent[k] < 0:
+                place[k], first = first, first + size[k]
+            else:
+                place[k] = next_to[self.parent[k]]
+                next_to[self.parent[k]] += size[k]
+            next_to[k] = place[k] + 1
+        entries = sorted(range(len(size)), key=place.__getitem__)
+        return tuple(entries), tuple(place), tuple(p + n for p, n in zip(place, size, strict=True))
+
 
 @dataclass(frozen=True, eq=False)
 class Equations:
@@ -156,6 +181,29 @@ class Equations:
     count: int
 
 
+class SolvedMatrix(NamedTuple):
+    """An output (nv, nv) that is replaced by the solutions with the matrix of the equations.
+
+    first: its first entry. symmetric: whether it is. transposed: whether it is transposed after the products.
+    """
+
+    first: int
+    symmetric: bool
+    transposed: bool
+
+
+class Product(NamedTuple):
+    """An output (nv, nv) less Z^T B, twice: and less its transpose. B has the zeros of the equations' matrix.
+
+    first: first entries of the output and of Z, among the outputs. B: the index of the right factor.
+    """
+
+    first: int
+    Z: int
+    B: int
+    twice: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Rolled:
     """A kernel as passes over the bodies.
@@ -163,8 +211,7 @@ class Rolled:
     kind, parent: per body. starts: per family, the first entry of each body. numbers: per kind, the numbers of its
     bodies. stored, summed: number of stored values and of sums per body. totals: number of sums over all bodies.
     walks, last: computed after all passes; `last` is what no body owns. shared: columns of sums over bodies that move
-    together, each with the entries of v. solved: outputs (nv, nv) that are replaced by solutions with the matrix of
-    the equations: their first entries, and whether they are symmetric. clears_outputs: whether outputs are cleared
+    together, each with the entries of v. products: all with the same Z. clears_outputs: whether outputs are cleared
     first. errors: whether the last input has rounding errors, see `lower.with_errors`.
     """
 
@@ -182,7 +229,8 @@ class Rolled:
     velocities: int
     shared: int
     equations: tuple[Equations, ...]
-    solved: tuple[tuple[int, bool], ...]
+    solved: tuple[SolvedMatrix, ...]
+    products: tuple[Product, ...]
     elimination: Elimination
     clears_outputs: bool
     errors: bool = False
@@ -197,14 +245,16 @@ class Rolled:
 
     @property
     def matrix(self) -> int:
-        """Number of scalars of the matrix of equations."""
-        return self.velocities * self.elimination.width if self.equations else 0
+        """Number of scalars of the matrix of equations, and of the columns that are solved for at a time."""
+        columns = SOLVED_COLUMNS if self.solved else 0
+        return self.velocities * (self.elimination.width + columns) if self.equations else 0
 
     @property
     def workspace(self) -> int:
         """Number of scalars that the passes store."""
         passed = len(self.kind) * self.stored + self.rows * self.summed + self.totals
-        return passed + self.states + self.velocities * self.shared + self.matrix
+        factors = len(self.products) * self.velocities**2
+        return passed + self.states + self.velocities * self.shared + self.matrix + factors
 
     @cached_property
     def row(self) -> tuple[int, ...]:
@@ -239,6 +289,7 @@ class Rolled:
         factored, solved = self.elimination.operations if self.equations else (0, 0)
         solutions = sum(factored + of.count * solved for of in self.equations)
         solutions += len(self.solved) * self.velocities * solved
+        solutions += len(self.products) * self.velocities * (self.velocities + 2 * sum(self.elimination.column))
         return sum(of[k] for of in counts for k in self.kind) + self._visits() + 2 * solutions
 
     def _visits(self) -> int:
@@ -272,34 +323,40 @@ class _Inertia:
     centre: None = None
 
 
-def roll(model: KernelTree, signature: Signature) -> Rolled:
+FEW_KINDS = 4
+"""Kinds of bodies of a kernel, if their joints allow it. Each takes about as long to compile as a small robot. More
+kinds save operations with zeros, but hardly time, since loops wait for memory.
+"""
+
+MAX_KINDS = 12
+"""Kinds of bodies of any kernel."""
+
+
+def roll(model: KernelTree, signature: Signature, kinds: int = FEW_KINDS) -> Rolled:
     """Returns a kernel as loops.
 
     Args:
         model: The tree of the kernel.
         signature: The signature of the kernel.
+        kinds: Number of kinds of bodies, if their joints allow it.
 
     Raises:
         NotRolledError: The function visits bodies in other ways than by sweeps.
     """
     if signature.padded:
         raise NotRolledError("the robot has no movable joint")
-    kinds, kind = _kinds(model.tree)
+    bodies, kind = _kinds(model.tree, kinds)
     with ex.graph():
-        return _Passes(model.tree, _rolled_tree(model, kinds), kind, signature).ordered()
+        return _Passes(model.tree, _rolled_tree(model, bodies), kind, signature).ordered()
 
 
-MAX_KINDS = 12
-"""Kinds of bodies of one kernel; each takes about as long to compile as a small robot."""
-
-
-def _kinds(tree: Tree) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+def _kinds(tree: Tree, most: int) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
     """Returns the bodies of each kind, and the kind of each body.
 
-    Bodies of a kind have zeros and ones at the same places, as far as this leads to at most `MAX_KINDS`.
+    Bodies of a kind have zeros and ones at the same places, as far as this leads to at most so many kinds.
 
     Raises:
-        NotRolledError: There are more kinds even so, as of planar joints with many different axes.
+        NotRolledError: There are more than `MAX_KINDS` even so, as of planar joints with many different axes.
     """
     features: tuple[Callable[[int], Any], ...] = (
         lambda i: _pattern(tree.rotation[i]),
@@ -316,9 +373,9 @@ def _kinds(tree: Tree) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
             leading = (leader != i, type(tree.inboard[leader]))
             key = (type(joint), tree.parent[i] < 0, bool(tree.joints[i]), exact, along, leading)
             found.setdefault((*key, *(feature(i) for feature in features[:count])), []).append(i)
-        if len(found) <= MAX_KINDS:
+        if len(found) <= most:
             break
-    else:
+    if len(found) > MAX_KINDS:
         raise NotRolledError(f"the bodies are of {len(found)} kinds, at most {MAX_KINDS} are supported")
     kinds = tuple(map(tuple, found.values()))
     of = {i: k for k, bodies in enumerate(kinds) for i in bodies}
@@ -428,7 +485,8 @@ class _Passes:
         self.sums: list[int] = []
         self.walks: list[tuple[Walk, Operand | None, int]] = []
         self.matrices: list[tuple[PairMatrix, Operand, int]] = []
-        self.solved: list[tuple[int, bool]] = []
+        self.solved: list[SolvedMatrix] = []
+        self.products: list[Product] = []
         answers = self._traced(model)
         for k, symbols in enumerate(self.loops.numbers.symbols):
             for n, symbol in enumerate(symbols):
@@ -460,6 +518,8 @@ class _Passes:
     def _placed(self, operand: Operand, of: Any, start: int) -> list[tuple[Address, int | None]]:
         """Returns address and kind of each entry that an operand has on the tree of kinds; None if no body has it."""
         dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
+        if dims == ["nt"]:
+            return self._of_parameters(of, start)
         if unknown := [dim for dim in dims if isinstance(dim, str) and dim not in self.entries]:
             raise NotRolledError(f"an operand has the dimension {unknown[0]}")
         if sum(isinstance(dim, str) for dim in dims) > 1:
@@ -474,6 +534,15 @@ class _Passes:
                     place = place._replace(family=dim, stride=stride)
                 place = place._replace(first=place.first + stride * k)
             found.append((place, owner))
+        return found
+
+    def _of_parameters(self, of: Any, start: int) -> list[tuple[Address, int | None]]:
+        """Returns the same of the dynamic parameters: those of all links, then part by part those of all rates."""
+        width, rates = len(INERTIAL), self.tree.nr
+        found = [(Address(of, start + n, "nb", width), k) for k in self.kinds for n in range(width)]
+        for part in range(len(LINEAR)):
+            first = start + width * len(self.tree) + part * rates
+            found += [(Address(of, first + n, "nr", 1), k) for k, n in self.entries["nr"]]
         return found
 
     def _place_loops(self) -> None:
@@ -555,10 +624,14 @@ class _Passes:
                 start += operand.size
                 continue
             found = answers[operand.name]
+            if isinstance(found, LessProduct):
+                self.matrices.append((found.B, self._factor, len(self.products) * self._factor.size))
+                self.products.append(Product(start, self._start_of(found.Z, answers), len(self.products), found.twice))
+                found = found.X
             if isinstance(found, Solved):
                 if [of.matrix for of in self.loops.recorded if of.matrix is not None] != [found.matrix]:
                     raise NotRolledError("the matrix of the equations is not kept")
-                self.solved.append((start, found.symmetric))
+                self.solved.append(SolvedMatrix(start, found.symmetric, found.transposed))
                 found = found.given
             if isinstance(found, PairMatrix):
                 if all(walk is not found.walk for walk, *_ in self.walks):
@@ -574,6 +647,16 @@ class _Passes:
                 if not led and expression != 0.0:  # the loop over states has cleared the buffer
                     yield _Output(self._ready(expression, owner), owner, expression, place)
             start += operand.size
+
+    def _start_of(self, Z: Solved, answers: dict[str, Any]) -> int:
+        """Returns the first entry of the output that has these solutions."""
+        start = 0
+        for operand in self.signature.outputs:
+            answer = answers[operand.name]
+            if isinstance(answer, Solved) and answer.given is Z.given:
+                return start
+            start += operand.size
+        raise NotRolledError("the left factor of a product is not an output")
 
     def ordered(self) -> Rolled:
         """Returns the passes."""
@@ -621,6 +704,7 @@ class _Passes:
             self.columns,
             tuple(equations),
             tuple(self.solved),
+            tuple(self.products),
             elimination,
             tree.has_mimics or bool(self.solved),
         )
@@ -708,12 +792,18 @@ class _Passes:
         """The stored matrix of linear equations."""
         return Operand("matrix", (self.tree.nv, self.tree.nv), dims=("nv", "column"))
 
+    @property
+    def _factor(self) -> Operand:
+        """A right factor of a product."""
+        return Operand("factor", (self.tree.nv, self.tree.nv), dims=("nv", "nv"))
+
     def _pair_places(
         self, operand: Operand, start: int, block: Any, *, same: bool
     ) -> Iterator[tuple[Any, list[Address]]]:
         """Yields each entry of a block (a, b) and its places. same: whether a is b.
 
-        Of a mass matrix, a block (nv_b, nv_a) and its transpose; of Jacobians (bodies, k, nv), a block (k, nv_a).
+        Of a mass matrix, a block (nv_b, nv_a) and its transpose; of Jacobians (bodies, k, nv), a block (k, nv_a); of
+        regressors (nv, nt) a block (nv_b, 10), if a is b with a column for each part of the parameters of its rates.
         """
         dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
         of: Any = "added" if self.tree.has_mimics else "output"
@@ -736,6 +826,17 @@ class _Passes:
                     along = Address(of, start + width * column + row, "nv", 1, "nv", width)
                     if not same or row >= column:
                         yield x, [across, along] if not same or row > column else [across]
+                elif dims == ["nv", "nt"]:
+                    down, part = operand.shape[1], column - len(INERTIAL)
+                    first = start + down * row
+                    if part < 0:
+                        yield x, [Address(of, first + column, "nv", down, "nb", len(INERTIAL))]
+                    else:
+                        first += len(INERTIAL) * len(self.tree) + part * self.tree.nr + row
+                        yield x, [Address(of, first, "nv", down, "nr", 1)]
+                elif dims == ["nj", 6, "nb", len(INERTIAL)]:
+                    down = len(INERTIAL) * len(self.tree)
+                    yield x, [Address(of, start + down * row + column, "nj", 6 * down, "nb", len(INERTIAL))]
                 elif dims[0] == "na":  # the pairs of each body and its ancestors
                     yield x, [Address(of, start + 6 * row + column, "na", 36, "depth", 36)]
                 else:
@@ -746,7 +847,7 @@ class _Passes:
         self, X: PairMatrix, operand: Operand, start: int, a: int, b: int, *, same: bool
     ) -> Iterator[tuple[Any, Address]]:
         """Yields each entry of the blocks (b, a) and (a, b) of a matrix, and its place."""
-        of: Any = "added" if self.tree.has_mimics else "output"
+        of: Any = "factor" if operand.name == "factor" else "added" if self.tree.has_mimics else "output"
         width, none = operand.shape[1], ex.zeros(0, 0)
         blocks = [(X.first[a] if same else X.across.get((a, b), none), width, 1)]
         blocks += [] if same else [(X.along.get((a, b), none), 1, width)]

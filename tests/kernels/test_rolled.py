@@ -43,17 +43,11 @@ accelerations magnifies this by the condition of the mass matrix, some thousands
 """
 
 NOT_ROLLED = {
-    ("forward_dynamics_hessian", ""),
     ("step_derivatives", "rk4"),
     ("step_derivatives", "semi_implicit_euler"),
     ("step_derivatives", "explicit_euler"),
-    ("coriolis_matrix", ""),
-    ("inverse_dynamics_regressor", ""),
-    ("joint_wrench_regressor", ""),
-    ("momentum_regressor", ""),
-    ("energy_regressor", ""),
 }
-"""Rows and methods that form matrices in ways that no sweep has."""
+"""Rows and methods that form matrices in ways that no sweep has; those of steps are in stages."""
 
 OVERLAY = Variant(wrenches=False, overlay=True)
 
@@ -151,9 +145,13 @@ def test_every_row_equals_its_straight_line_kernel(mixed: Robot, row: str, metho
 
 
 DERIVATIVES = ["inverse_dynamics_derivatives", "forward_dynamics_derivatives", "momentum_derivatives"]
+PAIRS = [*DERIVATIVES, "coriolis_matrix", "inverse_dynamics_regressor"]
+"""Rows with matrices of pairs of bodies."""
 
 
-@pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "mass_matrix", "jacobians", *DERIVATIVES])
+@pytest.mark.parametrize(
+    "row", ["inverse_dynamics", "forward_dynamics", "mass_matrix", "jacobians", *PAIRS, "forward_dynamics_hessian"]
+)
 def test_joints_of_every_type(manifold: Robot, row: str) -> None:
     assert_equal(manifold, row, next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
 
@@ -165,7 +163,18 @@ def test_wrenches_and_numbers_as_inputs(mixed: Robot, row: str) -> None:
     assert_equal(mixed, row, method, OVERLAY)
 
 
-@pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "energy", "passive_forces", *DERIVATIVES])
+@pytest.mark.parametrize(
+    "row",
+    [
+        "inverse_dynamics",
+        "forward_dynamics",
+        "energy",
+        "energy_regressor",
+        "passive_forces",
+        "inverse_dynamics_hessian",
+        *PAIRS,
+    ],
+)
 def test_passive_forces_and_locked_joints(row: str) -> None:
     robot = restless(URDF / "ten_body_tree.urdf")
     method = next(iter(QUERIES[row].kernels))
@@ -198,7 +207,10 @@ def following(tmp_path_factory: pytest.TempPathFactory) -> Robot:
         "passive_forces",
         "hamiltonian",
         "momentum_rate",
-        *DERIVATIVES,
+        "momentum_regressor",
+        "joint_wrench_regressor",
+        *PAIRS,
+        "forward_dynamics_hessian",
     ],
 )
 def test_joints_that_follow_others(following: Robot, row: str) -> None:
@@ -211,7 +223,7 @@ def test_joints_that_follow_others_with_wrenches_numbers_and_locks(following: Ro
         assert_equal(following, "forward_dynamics", "articulated", variant)
         assert_equal(following, "forward_dynamics_derivatives", "", variant)
     assert_equal(following, "forward_dynamics", "articulated", WITHOUT_WRENCHES, locked=["joint_1"])
-    for row in DERIVATIVES:
+    for row in PAIRS:
         assert_equal(following, row, "", WITHOUT_WRENCHES, locked=["joint_1"])
 
 
@@ -246,18 +258,63 @@ def test_a_kernel_in_stages_equals_one_that_repeats(
     inputs = inputs_of(robot.tree, signature, iter(parameters_of(model.tree).values()))
     again = interpreted(trace(model, signature))(*inputs)
     for form in (trace, roll):
-        once = compiled(staged(signature, lambda of, form=form: form(model, of)), optimised=False)[0](*inputs)
+        once = compiled(staged(signature, model.tree, lambda of, form=form: form(model, of)), optimised=False)[0](
+            *inputs
+        )
         for a, b in zip(once, again, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=ROUNDING * np.abs(b).max(), err_msg=form.__name__)
 
 
-def test_a_step_has_the_code_of_one_forward_dynamics(mixed: Robot) -> None:
+@pytest.fixture(scope="module")
+def turning() -> Robot:
+    """A ball joint, which carries a hinge."""
+    return Robot.from_text(chain(2, types=("spherical", "revolute")))
+
+
+@pytest.mark.parametrize("method", QUERIES["step_derivatives"].kernels)
+@pytest.mark.parametrize("variant", [WITHOUT_WRENCHES, WITH_WRENCHES, OVERLAY], ids=lambda x: "-".join(x.names))
+def test_derivatives_in_stages_equal_those_of_one_graph(turning: Robot, method: str, variant: Variant) -> None:
+    signature = turning.signature(QUERIES["step_derivatives"], method, variant)
+    model = frames.kernel_tree(turning.tree, signature.bodies)
+    inputs = inputs_of(turning.tree, signature, iter(parameters_of(model.tree).values()))
+    whole = interpreted(trace(model, signature))(*inputs)
+    straight, loops = (staged(signature, model.tree, lambda of, form=form: form(model, of)) for form in (trace, roll))
+    computed = [
+        interpreted(straight)(*inputs),
+        *(compiled(of, optimised=False)[0](*inputs) for of in (straight, loops)),
+    ]
+    for found in computed:
+        for operand, a, b in zip(signature.outputs, found, whole, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=ROUNDING * np.abs(b).max(), err_msg=operand.name)
+
+
+@pytest.mark.parametrize("form", [trace, roll])
+def test_the_certificate_of_derivatives_in_stages_finds_an_error(turning: Robot, form: Any) -> None:
+    signature = turning.signature(QUERIES["step_derivatives"], "rk4", WITHOUT_WRENCHES)
+    model = frames.kernel_tree(turning.tree, signature.bodies)
+    given = staged(signature, model.tree, lambda of: form(model, of))
+    kernel = compiled(given)[0]
+    found = certify.difference(kernel, given, turning.tree)
+    assert found.states == len(certify.POSITIONS)
+    assert 0.0 < found.error <= 1.0
+
+    def changed(*inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        q, v, of_x, of_tau = kernel(*inputs)
+        return q, v, of_x, of_tau * (1.0 + 1e-10)
+
+    assert certify.difference(changed, given, turning.tree).error > 1.0
+
+
+@pytest.mark.parametrize(
+    ("inner", "step"), [("forward_dynamics", "step"), ("forward_dynamics_derivatives", "step_derivatives")]
+)
+def test_a_step_has_the_code_of_one_forward_dynamics(mixed: Robot, inner: str, step: str) -> None:
     library = KernelLibrary(mixed.tree)
-    acceleration, step = (
+    one, four = (
         library.code_size(mixed.signature(QUERIES[row], method, WITHOUT_WRENCHES))
-        for row, method in (("forward_dynamics", "articulated"), ("step", "rk4"))
+        for row, method in ((inner, next(iter(QUERIES[inner].kernels))), (step, "rk4"))
     )
-    assert step < 1.5 * acceleration
+    assert four < 1.5 * one
 
 
 def test_code_does_not_grow_with_the_robot(long_chain: Robot) -> None:

@@ -145,6 +145,17 @@ def test_hessians_by_automatic_differentiation(name: str) -> None:
     assert_equal(pairs, symbols[:4], at)
 
 
+def test_the_walk_of_a_hessian_has_the_first_derivatives() -> None:
+    """The same bits as those by a walk of their own, on a chain whose bodies carry others that carry others."""
+    tree, rng = restless(URDF / "ur5e.urdf").tree, np.random.default_rng(0)
+    symbols = q, v, x, w = [ex.sym("x", tree.nv) for _ in range(4)]
+    of = hessians.of_inverse_dynamics(tree, q, v, x, w, GRAVITY, None, with_efforts=True)
+    alone = derivatives.of_inverse_dynamics(tree, q, v, x, GRAVITY, None)
+    found = ex.substitute([*of.efforts, alone.q, alone.v], symbols, list(rng.normal(size=(4, tree.nv))))
+    for one, other in zip(found[:2], found[2:], strict=True):
+        assert np.array_equal(one.array(), other.array())
+
+
 def assert_equal(pairs: dict[str, tuple[list[Any], list[Any]]], symbols: list[Any], at: list[Any]) -> None:
     for made, sides in pairs.items():
         ours, theirs = ([x.array() for x in ex.substitute(side, symbols, at)] for side in sides)
