@@ -25,9 +25,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
-from numpy.typing import NDArray
 
 from dyn_service.kernels.jit import LoadedCode, Loop, shared_code
 from dyn_service.kernels.llvm_ir import (
@@ -101,13 +99,6 @@ class Body:
         """Returns the body in the code of a kernel."""
         lanes, results, workspace, cleared = (ctypes.c_int64 * 4).from_address(code.global_address(SIZES))
         return cls(code, code.address(BODY), lanes, results, workspace, cleared, code.global_address(PLACES))
-
-    @property
-    def table(self) -> NDArray[np.int64]:
-        """The places in `out` of the entries of the results; -1 for a 0."""
-        if not self.places:
-            return np.arange(self.results)
-        return np.array((ctypes.c_int32 * self.results).from_address(self.places), dtype=np.int64)
 
 
 def loop_of(signature: Signature, code: LoadedCode, places: Any = None) -> Loop:

@@ -5,7 +5,7 @@
         for each record:
             for each of its steps:
                 gather the samples of the step
-                each kernel in turn, and the moves of its results to inputs of others, and of the next step
+                each kernel in turn; its results are inputs of others, and of the next step
             scatter the state
 
 Between the kernels the numbers stay in lanes, in the processor's cache. Each kernel runs its own machine code, so that
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels.jit import LoadedCode, host, shared_code
-from dyn_service.kernels.llvm_ir import DOUBLE, I64, POINTER, at, integer, loop_over, word
+from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over
 from dyn_service.kernels.loop import Body, emit_gather, emit_scatter
 from dyn_service.kernels.python_api import function
 from dyn_service.kernels.signature import Operand, Signature
@@ -66,7 +66,7 @@ def run_stages(stages: Sequence[Stage], state: Mapping[str, Array], records: Map
 
     Args:
         stages: The kernels, in the order of their calls.
-        state: The first state, (states, n) each, with contiguous entries; each name is an input of a kernel.
+        state: The first state, (states, n) each, with contiguous entries.
         records: By name of the state, (records, states, n), with any strides but contiguous entries.
         every: Number of steps between two records.
 
@@ -78,23 +78,22 @@ def run_stages(stages: Sequence[Stage], state: Mapping[str, Array], records: Map
     sizes = [size * sum(each.size for each in stage.block.signature.inputs) for stage in stages]
     sizes += [stage.block.bytes for stage in stages]
     try:
-        memory = np.zeros(sum(sizes) // 8 + 3 * host().lanes)
+        memory = np.zeros(sum(sizes) // 8 + host().lanes)
     except MemoryError:
         raise ResourceExhaustedError(
             f"there is not enough memory for the workspace of these kernels: {sum(sizes) / 1e9:.1f} GB"
         ) from None
-    zero = -(-memory.ctypes.data // size) * size
-    unused = zero + size
-    starts = [unused + size + sum(sizes[:k]) for k in range(len(sizes))]
+    first = -(-memory.ctypes.data // size) * size
+    starts = [first + sum(sizes[:k]) for k in range(len(sizes))]
     kept: list[object] = []
 
-    def words(rows: Any) -> list[int]:
+    def words(rows: Sequence[Sequence[int]]) -> list[int]:
         """Returns the address and the number of rows of integers."""
         array = np.array(rows, dtype=np.int64)
         kept.append(array)
         return [array.ctypes.data, len(rows)]
 
-    read: dict[str, list[int]] = {}  # by name of a value, the places where kernels read it
+    moved: dict[str, list[tuple[int, int]]] = {}  # by name of a value, the places that it is copied to
     constants: list[list[int]] = []
     samples: list[list[int]] = []
     for stage, place in zip(stages, starts, strict=False):
@@ -102,34 +101,31 @@ def run_stages(stages: Sequence[Stage], state: Mapping[str, Array], records: Map
             given = stage.inputs[operand.name]
             x = given if not isinstance(given, str) else state[given][None] if given in state else None
             if isinstance(given, str):
-                read.setdefault(given, []).append(place)
+                moved.setdefault(given, []).append((place, size * operand.size))
             if x is not None:
                 strides = (x.strides[1], x.strides[0] if len(x) > 1 else 0)
                 (samples if strides[1] else constants).append([x.ctypes.data, *strides, operand.size, place])
             place += size * operand.size
     calls: list[list[int]] = []
+    places: dict[str, int] = {}
     for stage, source, target in zip(stages, starts, starts[len(stages) :], strict=False):
-        body, first = stage.block.body, 0
-        places = body.table
-        moves: list[Any] = []
+        copies: list[list[int]] = []
+        place = target
         for operand in stage.block.signature.outputs:
-            chosen = places[first : first + operand.size]
-            found = np.where(chosen < 0, zero, target + size * chosen)
-            to = size * np.arange(operand.size)
-            moves += [np.stack([found, start + to], axis=1) for start in read.get(stage.outputs[operand.name], ())]
-            first += operand.size
-        moves.append(np.full((-sum(map(len, moves)) % _MOVES_AT_ONCE, 2), (zero, unused)))
-        calls.append([body.address, source, target, target + size * body.results, *words(np.concatenate(moves))])
-    scatters = [[x.ctypes.data, x.strides[1], x.strides[0], x.shape[2], read[name][0]] for name, x in records.items()]
+            name = stage.outputs[operand.name]
+            places[name] = place
+            copies += [[place, *to] for to in moved.get(name, ())]
+            place += size * operand.size
+        body = stage.block.body
+        results = size * body.results
+        calls.append([body.address, source, target, target + results, body.places, results, *words(copies)])
+    scatters = [[x.ctypes.data, x.strides[1], x.strides[0], x.shape[2], places[name]] for name, x in records.items()]
     tables = [word for rows in (constants, samples, calls, scatters) for word in words(rows)]
     run, _ = _function()
     run(*tables, states, count, every)
 
 
 _RUN_STAGES = "run_stages"
-
-_MOVES_AT_ONCE = 4
-"""Vectors that are moved in each iteration of the loop."""
 
 
 @cache
@@ -143,8 +139,8 @@ def _emit() -> str:
     """Returns the LLVM module with `run_stages`: four tables and their numbers of rows, then states, records, every.
 
     The rows are, of moves from or to arrays: address, strides from state to state and from step to step (of records,
-    from record to record), number of entries, place of their vectors; of calls: function, in, out, workspace, moves of
-    results to inputs, their number; of these moves: source, target.
+    from record to record), number of entries, place of their vectors; of calls: function, in, out, workspace, table of
+    places or 0, bytes of the results, copies, their number; of copies: source, target, bytes.
     """
     module, lanes = ir.Module(name=_RUN_STAGES), host().lanes
     vector = ir.VectorType(DOUBLE, lanes)
@@ -170,6 +166,17 @@ def _emit() -> str:
             else:
                 b.call(gather, [cells, start, left, to_state, entries, integer(8)])
 
+    def distribute(places: Any, target: Any, results: Any) -> None:
+        """Copies the results to their entries, by the table of places; entries that are always 0 are not written."""
+        by_places = b.icmp_signed("!=", places, integer(0))
+        with b.if_then(by_places), loop_over(b, results, step=8 * lanes) as offset:
+            entry = b.udiv(offset, integer(2 * lanes))  # bytes of its word in the table
+            place = b.sext(b.load(at(b, b.inttoptr(places, POINTER), entry), align=4, typ=I32), I64)
+            with b.if_then(b.icmp_signed(">=", place, integer(0))):
+                source = b.add(target, b.mul(place, integer(8 * lanes)))
+                cell, own = (b.inttoptr(each, POINTER) for each in (source, b.add(target, offset)))
+                b.store(b.load(cell, align=8 * lanes, typ=vector), own, align=8 * lanes)
+
     with loop_over(b, states, step=lanes) as first:
         left = b.sub(states, first)
         left = b.select(b.icmp_signed("<", left, integer(lanes)), left, integer(lanes))
@@ -178,14 +185,16 @@ def _emit() -> str:
             with loop_over(b, every) as step:
                 move(samples, first, left, b.add(b.mul(record, every), step))
                 with loop_over(b, calls[1]) as k:
-                    body, *buffers, moves, count = row(calls[0], k, 6)
+                    body, *buffers, places, results, copies, count = row(calls[0], k, 8)
                     kind = function(ir.VoidType(), *[POINTER] * 3).as_pointer()
                     b.call(b.inttoptr(body, kind), [b.inttoptr(each, POINTER) for each in buffers])
-                    with loop_over(b, count, step=_MOVES_AT_ONCE) as n:
-                        own = at(b, b.inttoptr(moves, POINTER), b.mul(n, integer(16)))
-                        for each in range(_MOVES_AT_ONCE):
-                            source, target = (word(b, own, 2 * each + end, POINTER) for end in range(2))
-                            b.store(b.load(source, align=8 * lanes, typ=vector), target, align=8 * lanes)
+                    distribute(places, buffers[1], results)
+                    with loop_over(b, count) as n:
+                        place, to, size = row(b.inttoptr(copies, POINTER), n, 3)
+                        with loop_over(b, size, step=8 * lanes) as offset:
+                            cells = (b.inttoptr(b.add(each, offset), POINTER) for each in (place, to))
+                            cell, target_cell = cells
+                            b.store(b.load(cell, align=8 * lanes, typ=vector), target_cell, align=8 * lanes)
             move(scatters, first, left, record, out=True)
     b.ret_void()
     return str(module)

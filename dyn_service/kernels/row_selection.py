@@ -45,12 +45,11 @@ def selected(signature: Signature, code: LoadedCode, rows: Sequence[int]) -> Sel
     body = Body.of(code)
     if not (len(rows) and is_selectable(signature) and body.places):
         return None
-    places = body.table
+    places = np.array((ctypes.c_int32 * body.results).from_address(body.places), dtype=np.int32)
     chosen, first = [], 0
     for operand in signature.outputs:
         chosen.append(places[first : first + operand.size].reshape(operand.shape[0], -1)[list(rows)].reshape(-1))
         first += operand.size
     outputs = tuple(replace(operand, shape=(len(rows), *operand.shape[1:])) for operand in signature.outputs)
     selection = replace(signature, outputs=outputs)
-    table = ctypes.create_string_buffer(np.concatenate(chosen).astype(np.int32).tobytes())
-    return Selected(selection, loop_of(selection, code, table))
+    return Selected(selection, loop_of(selection, code, ctypes.create_string_buffer(np.concatenate(chosen).tobytes())))
