@@ -2,7 +2,6 @@
 
 robot            `Robot`: queries answered by kernels compiled for this robot
 calls            calls resolved once for each combination of options
-buffers          memory of large results, which is reused
 wrenches         external wrenches of a call -> inputs of kernels
 altered_trees    the trees of a robot with an overlay or payload
 overlaid_robot   a robot with an overlay: kernels of the original, changed numbers

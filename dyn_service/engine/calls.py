@@ -24,10 +24,11 @@ from msgspec.structs import replace
 from dyn_service.api.arrays import kernel_input
 from dyn_service.api.outputs import MAX_WORKERS
 from dyn_service.api.queries import Array, Overlay, Query, Wrench
-from dyn_service.engine import buffers
-from dyn_service.kernels.direct import LARGE_BYTES, DirectCall
+from dyn_service.kernels.direct import DirectCall
 from dyn_service.kernels.jit import host
 from dyn_service.kernels.signature import Signature
+from dyn_service.support import buffers
+from dyn_service.support.buffers import LARGE_BYTES
 
 Call = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
 """The required and the optional arguments of a row -> its result, or None."""

@@ -15,6 +15,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -327,19 +328,27 @@ class Robot(RobotQueries):
             ResourceExhaustedError: The first method of a query needs too many operations.
         """
         names = ["control"] if queries is None else [queries] if isinstance(queries, str) else list(queries)
-        for row, method in preparation.chosen(names):
-            begun = time.perf_counter()
-            signature = self.signature(row, method)
-            if not (signature.empty or self._is_singular(row, method) or self._is_refused(row, method)):
-                try:
-                    self._kernel(signature)
-                    self._bind(row, {row.kernel_option: method} if row.kernel_option else {})
-                except ResourceExhaustedError as refusal:
-                    if method == next(iter(row.kernels)):
-                        raise
-                    _LOG.warning("%s: %s", self.name, refusal)
-            if progress is not None:
-                progress(signature.name, time.perf_counter() - begun)
+        chosen = [(row, method, self.signature(row, method)) for row, method in preparation.chosen(names)]
+        wanted = [
+            signature
+            for row, method, signature in chosen
+            if not (signature.empty or self._is_singular(row, method) or self._is_refused(row, method))
+        ]
+        with ExitStack() as beside:
+            for row, method, signature in chosen:
+                begun = time.perf_counter()
+                if signature in wanted:
+                    try:
+                        self._kernel(signature)
+                        self._bind(row, {row.kernel_option: method} if row.kernel_option else {})
+                    except ResourceExhaustedError as refusal:
+                        if method == next(iter(row.kernels)):
+                            raise
+                        _LOG.warning("%s: %s", self.name, refusal)
+                    if signature == wanted[0]:  # the other kernels use its frames and its test states
+                        beside.enter_context(self._library.making(wanted[1:]))
+                if progress is not None:
+                    progress(signature.name, time.perf_counter() - begun)
         preparation.load_modules(names)
         _ = self.massless_joint  # slow to compute, so computed here
 

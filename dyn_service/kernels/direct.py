@@ -72,17 +72,13 @@ from dyn_service.kernels.python_api import (
 )
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.kernels.wrenches import TABLE_WORDS, WrenchConversion, emit_conversion, emit_for_each
+from dyn_service.support.buffers import LARGE_BYTES
 
 DirectCall = Callable[..., Any]
 
 HELD_BYTES = 1 << 20
 """Bytes of machine code that run, once for each vector of states, from which the GIL is released: some 50 us. The
 Panda's largest kernel has a tenth.
-"""
-
-LARGE_BYTES = 1 << 19
-"""Bytes of a result from which the call does not create its arrays: page faults would cost more than the kernel. The
-caller gives it arrays of `engine.buffers`.
 """
 
 CONVERTED = 1 << 13

@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -72,24 +72,49 @@ def compile_ir(text: str, *, level: int = 1) -> bytes:
     level: 0 without optimisation, in a third of the time; 1 with the passes that make arithmetic faster; 2 also with
     those that make loops and local variables faster.
     """
+    machine = _machine(optimised=level > 0)
     try:
-        with _COMPILING:
-            return _compiled(text, level)
+        with ExitStack() as owned:
+            with _COMPILING:
+                # A context keeps every constant of its modules, so each module gets its own, freed with it.
+                context = owned.enter_context(llvm.create_context())
+                module = owned.enter_context(llvm.parse_assembly(text + _READ_ADDRESSES, context))
+                _optimise(module, level, machine)
+            return _object_code(machine, module)
     finally:
         _free_dropped()
 
 
-def _compiled(text: str, level: int) -> bytes:
-    machine = _machine(optimised=level > 0)
-    # A context keeps every constant of its modules, so each module gets its own, freed with it.
-    with llvm.create_context() as context, llvm.parse_assembly(text + _READ_ADDRESSES, context) as module:
-        module.triple = host().triple
-        module.data_layout = str(machine.target_data)
-        module.verify()
-        if level:
-            passes, builder = _passes(level)
-            passes.run(module, builder)
-        return bytes(machine.emit_object(module))
+def _optimise(module: Any, level: int, machine: Any) -> None:
+    module.triple = host().triple
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    if level:
+        passes, builder = _passes(level)
+        passes.run(module, builder)
+
+
+def _object_code(machine: Any, module: Any) -> bytes:
+    """Returns `machine.emit_object(module)`; other threads can do the same with other machines and contexts."""
+    with llvm.ffi.OutputString() as error:
+        code = _unlocked_emit()(machine, module, 1, error)
+        if not code:
+            raise RuntimeError(str(error))
+    library = llvm.ffi.lib
+    try:
+        return ctypes.string_at(library.LLVMPY_GetBufferStart(code), library.LLVMPY_GetBufferSize(code))
+    finally:
+        library.LLVMPY_DisposeMemoryBuffer(code)
+
+
+@cache
+def _unlocked_emit() -> Any:
+    """Returns LLVM's code generation without the lock of llvmlite, which lets one thread call LLVM at a time."""
+    locked = llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory
+    library = ctypes.CDLL(llvm.ffi.lib._name, handle=llvm.ffi.lib._handle)
+    unlocked = library.LLVMPY_TargetMachineEmitToMemory
+    unlocked.argtypes, unlocked.restype = locked.argtypes, locked.restype
+    return unlocked
 
 
 @cache
@@ -180,8 +205,8 @@ def shared_code(name: str, module: str, emit: Callable[[], str]) -> LoadedCode:
     return LoadedCode(kept)
 
 
-# llvmlite runs one call at a time, and a compilation takes seconds. A thread that drops a kernel during one, such as a
-# control loop, must not wait: the compiling thread frees the kernel's code afterwards.
+# llvmlite runs one call at a time, and the passes over a large module take long. A thread that drops a kernel
+# meanwhile, such as a control loop, must not wait: the compiling thread frees the kernel's code afterwards.
 
 _COMPILING = threading.Lock()
 _DROPPED: deque[Any] = deque()
@@ -194,10 +219,10 @@ def _drop(engine: Any) -> None:
 
 
 def _free_dropped() -> None:
-    """Frees dropped engines; during a compilation it leaves them to the compiling thread.
+    """Frees dropped engines; during the passes of a compilation it leaves them to the compiling thread.
 
     Takes no lock, which an interrupt could leave held: llvmlite locks each call, and an engine lost in an interrupt is
-    freed by its own finalizer. A compilation that begins between the check and the call delays this call, rarely.
+    freed by its own finalizer. Passes that begin between the check and the call delay this call, rarely.
     """
     while _DROPPED and not _COMPILING.locked():
         try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -41,6 +43,11 @@ MAX_LIST_KERNELS = 64
 """Kernels of lists of queries of one robot; each method and variant counts. Clients may ask for any list."""
 
 _SEPARATE = "kernels of its queries"
+
+
+def _processors() -> int:
+    """Returns the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +126,38 @@ class KernelLibrary:
             self._refuse_more_lists(signature)
             self._made.setdefault(signature.name, made)
         return True
+
+    @contextmanager
+    def making(self, signatures: Sequence[Signature]) -> Iterator[None]:
+        """Within this block, another thread makes these kernels too, from the last one on: LLVM releases the GIL.
+
+        Not if there is one processor, or if fewer than two kernels are missing. Errors are left to the caller, who gets
+        them with the same kernels.
+        """
+        stopped = threading.Event()
+
+        def make() -> None:
+            for signature in reversed(missing):
+                if not stopped.is_set():
+                    with suppress(Exception):
+                        self.kernel(signature)
+
+        missing = [each for each in signatures if not self._is_known(each)] if _processors() > 1 else []
+        thread = threading.Thread(target=make, name="dyn_service compiler") if len(missing) > 1 else None
+        if thread is not None:
+            thread.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            if thread is not None:
+                thread.join()
+
+    def _is_known(self, signature: Signature) -> bool:
+        try:
+            return self.load(signature)
+        except ResourceExhaustedError:
+            return True
 
     def direct_call(
         self,

@@ -31,6 +31,7 @@ from dyn_service.simulation.integrators.implicit_midpoint import midpoint_step
 from dyn_service.simulation.integrators.stick_slip import Sticking
 from dyn_service.simulation.laws import LawEfforts, Term
 from dyn_service.simulation.task import Acting, Task, checked
+from dyn_service.support import buffers
 
 
 def simulate(
@@ -80,7 +81,7 @@ class _Records:
     def __init__(self, task: Task, *state: Array) -> None:
         self._every = task.every
         count = task.steps // task.every + 1
-        self.arrays = [np.empty((*x.shape[:-1], count, x.shape[-1])) for x in state]
+        self.arrays = [buffers.empty((*x.shape[:-1], count, x.shape[-1])) for x in state]
         self.add(0, *state)
 
     def add(self, k: int, *state: Array) -> bool:

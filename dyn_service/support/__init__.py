@@ -1,6 +1,7 @@
 """YAML with line numbers, parameters, ROS 2's arguments, logs and other helpers of programs.
 
 arguments               command line of a node, as in ROS 2
+buffers                 memory of large results, which is reused
 documents               YAML with line numbers, converted to typed structs
 validation              checks of values against typed structs
 interrupts              SIGINT during startup

@@ -16,7 +16,7 @@ import pytest
 from dyn_service import InvalidArgumentError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Overlay, Payload
 from dyn_service.api.results import LinkPoses
-from dyn_service.engine import buffers
+from dyn_service.support import buffers
 from tests.conftest import URDF
 from tests.phrases import naming
 

@@ -28,6 +28,7 @@ from dyn_service.kernels import direct, jit, loop, python_api
 from dyn_service.kernels.direct import ANY, Arguments
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
+from dyn_service.support.buffers import LARGE_BYTES
 from tests.conftest import ROBOTS, URDF
 from tests.wide import wide
 
@@ -511,7 +512,7 @@ def test_a_batch_equals_its_gufunc_to_the_last_bit(robot: str, row: Query, state
     state = [rng.normal(size=(states, *operand.shape)) for operand in of.signature.inputs]
     expected = of.ufunc(*state)
     arrays = expected if isinstance(expected, tuple) else (expected,)
-    if sum(array.nbytes for array in arrays) < direct.LARGE_BYTES:
+    if sum(array.nbytes for array in arrays) < LARGE_BYTES:
         assert_same(of.call(*state), expected)
     else:
         assert of.call(*state) is None

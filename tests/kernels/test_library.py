@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from dyn_service import ResourceExhaustedError
 from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.engine.robot import Robot
-from dyn_service.kernels import budget, certify, compiling, frames, graph, lower, rolled, store
+from dyn_service.kernels import budget, certify, compiling, frames, graph, jit, library, lower, rolled, store
 from tests.conftest import URDF
 from tests.passive import restless
 from tests.phrases import unnamed
@@ -182,6 +183,47 @@ def test_a_kernel_does_not_wait_for_another_of_the_robot(monkeypatch: pytest.Mon
     done.set()
     thread.join()
     assert set(robot.certificates) == {"gravity_forces", "mass_matrix"}
+
+
+@pytest.mark.usefixtures("own_store")
+@pytest.mark.parametrize("processors", [1, 2])
+def test_a_second_thread_makes_kernels(processors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first kernel, whose frames the others use; LLVM generates the code of both kernels at the same time."""
+    pendulum().prepare(["inverse_dynamics"])  # compiles the code that all kernels share
+    robot, both, threads = pendulum(), threading.Barrier(processors), set()
+    emit = jit._unlocked_emit()
+
+    def together(*arguments: Any) -> Any:
+        if robot._library._made:
+            both.wait(240)
+            threads.add(threading.get_ident())
+        return emit(*arguments)
+
+    monkeypatch.setattr(library, "_processors", lambda: processors)
+    monkeypatch.setattr(jit, "_unlocked_emit", lambda: together)
+    robot.prepare(["bias_forces", "gravity_forces", "mass_matrix"])
+    assert len(threads) == processors
+    assert len(robot.certificates) == 3
+
+
+def test_code_is_generated_without_the_lock_of_llvmlite(monkeypatch: pytest.MonkeyPatch) -> None:
+    emit, begun, locked, done = jit._unlocked_emit(), threading.Event(), threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any) -> Any:
+        begun.set()
+        assert locked.wait(240)
+        found = emit(*arguments)
+        done.set()
+        return found
+
+    monkeypatch.setattr(jit, "_unlocked_emit", lambda: slowly)
+    thread = threading.Thread(target=jit.compile_ir, args=("define void @f() { ret void }",))
+    thread.start()
+    assert begun.wait(240)
+    with jit.llvm.ffi.lib._lock:
+        locked.set()
+        assert done.wait(240)
+    thread.join(240)
 
 
 # Refusing.

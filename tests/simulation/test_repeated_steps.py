@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from typing import Any
 
@@ -113,3 +114,15 @@ def test_python_runs_for_the_first_step_and_for_blocks() -> None:
 
     calls(300)
     assert calls(9000) - calls(1000) < 8000 // 2
+
+
+def test_memory_of_large_motions_is_reused() -> None:
+    """Only the first motions fault the pages of their records in."""
+    robot, steps = robot_of("panda"), 500
+    q, v = np.broadcast_to(robot.neutral(), (40, robot.nq)), np.zeros(robot.nv)
+    for _ in range(3):
+        motion = robot.simulate(q, v, dt=1e-3, steps=steps, integrator="semi_implicit_euler")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        motion = robot.simulate(q, v, dt=1e-3, steps=steps, integrator="semi_implicit_euler")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < (motion.q.nbytes + motion.v.nbytes) // 4096

@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dyn_service.api.results import Array
-from dyn_service.kernels.direct import LARGE_BYTES
-
+Array = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
+
+LARGE_BYTES = 1 << 19
+"""Bytes of a result from which its memory is one of these buffers: page faults would cost more than the kernel."""
 
 
 def _memory() -> int:
