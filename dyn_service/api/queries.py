@@ -141,6 +141,7 @@ from dyn_service.api.results import (
     InverseDynamicsHessian,
     InverseDynamicsRegressor,
     Jacobians,
+    JointWrenchDerivatives,
     JointWrenchRegressor,
     LinkMotion,
     LinkPoses,
@@ -1150,6 +1151,31 @@ class RobotQueries(RobotProperties, ABC):
         """
 
     @query(
+        equation="derivatives of Newton-Euler (13) by sweeps; see docs/theory/derivatives.md",
+        kernel="motion_derivatives.joint_wrench_derivatives",
+        bodies="links",
+        control=False,
+    )
+    def joint_wrench_derivatives(
+        self,
+        q: Position,
+        v: Velocity,
+        a: Acceleration,
+        *,
+        joints: JointRows = None,
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        overlay: OverlayInput = None,
+        out: Out = None,
+        workers: Workers = None,
+    ) -> JointWrenchDerivatives:
+        """Derivatives of the load of each joint with respect to q, v and a, and its value: `constraint_forces` at a.
+
+        `joints` selects rows by name, in that order; None: every URDF joint, including fixed ones. Wrenches are
+        constant in the axes of their links.
+        """
+
+    @query(
         equation="second derivatives of Newton-Euler (18a) by sweeps; see docs/theory/derivatives.md",
         kernel="hessians.inverse_dynamics_hessian",
         control=False,
@@ -1207,6 +1233,7 @@ class RobotQueries(RobotProperties, ABC):
             "semi_implicit_euler": "derivatives.semi_implicit_euler",
             "explicit_euler": "derivatives.explicit_euler",
             "rk4": "derivatives.rk4",
+            "implicit_midpoint": "midpoint.implicit_midpoint",
         },
         control=False,
         inverts_mass_matrix=True,
@@ -1222,7 +1249,9 @@ class RobotQueries(RobotProperties, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        integrator: Literal["semi_implicit_euler", "explicit_euler", "rk4"] = "semi_implicit_euler",
+        integrator: Literal[
+            "semi_implicit_euler", "explicit_euler", "rk4", "implicit_midpoint"
+        ] = "semi_implicit_euler",
         overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
@@ -1230,8 +1259,9 @@ class RobotQueries(RobotProperties, ABC):
     ) -> StepDerivatives:
         """Derivatives of `step` with respect to q, v and tau, and its value.
 
-        The default integrator is not that of `step`: "rk4" takes RATIO times as long. A and B of the result linearise
-        the step: x' + A dx + B dtau, with x = (q, v).
+        The default integrator is not that of `step`: "rk4" takes RATIO times as long. "implicit_midpoint" is the step
+        of `simulate` with this integrator; q and v are NaN if its iteration does not converge. A and B of the result
+        linearise the step: x' + A dx + B dtau, with x = (q, v).
         """
 
     @query(

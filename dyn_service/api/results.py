@@ -6,7 +6,7 @@ before the core shape of their `Spec`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -18,6 +18,8 @@ from dyn_service.support.suggestions import did_you_mean
 
 Array = NDArray[np.float64]
 
+_POSITIONS = Spec(("nq",), "rad | m", "joint positions", kind="position")
+_NO_MIDPOINT = "the iteration for the midpoint does not converge; try a step shorter than dt = {dt:g} s"
 _COMPONENTS = ("torque x", "torque y", "torque z", "force x", "force y", "force z")
 
 
@@ -477,7 +479,7 @@ class HamiltonianFlow:
 class State:
     """Positions and velocities at one time."""
 
-    q: Annotated[Array, Spec(("nq",), "rad | m", "joint positions", kind="position")]
+    q: Annotated[Array, _POSITIONS]
     v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "joint velocities", kind="velocity")]
 
 
@@ -591,7 +593,7 @@ class StepDerivatives:
     Changes of q, before and after, are e in integrate(q, e, 1), e (nv,): those of q itself if nq = nv.
     """
 
-    q: Annotated[Array, Spec(("nq",), "rad | m", "joint positions", kind="position")]
+    q: Annotated[Array, replace(_POSITIONS, singular=_NO_MIDPOINT, singular_by="implicit_midpoint")]
     v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "joint velocities", kind="velocity")]
     dx_dx: Annotated[
         Array,
@@ -621,6 +623,20 @@ class MomentumDerivatives:
     dp_dv: Annotated[
         Array, Spec(("nv", "nv"), "kg m^2 | kg m | kg", "with respect to v: the mass matrix", kind="effort")
     ]
+
+
+@dataclass(frozen=True, eq=False)
+class JointWrenchDerivatives:
+    """The load of each joint and its derivatives, as in `InverseDynamicsDerivatives`. Row k belongs to `joints[k]`.
+
+    Loads are those of `ConstraintForces`, in the axes of the child link.
+    """
+
+    joints: tuple[str, ...]
+    wrench: Annotated[Array, Spec(("nj", 6), "N m, N", "[torque; force]")]
+    dwrench_dq: Annotated[Array, Spec(("nj", 6, "nv"), "N m/rad, N/rad | N, N/m", "with respect to q")]
+    dwrench_dv: Annotated[Array, Spec(("nj", 6, "nv"), "N m s/rad, N s/rad | N s, N s/m", "with respect to v")]
+    dwrench_da: Annotated[Array, Spec(("nj", 6, "nv"), "kg m^2, kg m | kg m, kg", "with respect to a")]
 
 
 @dataclass(frozen=True, eq=False)

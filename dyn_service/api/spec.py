@@ -125,7 +125,8 @@ class Spec:
     number means a vector of equal numbers. `rotated` marks outputs of vectors in link axes, which the `axes` option
     rotates. True: the last axis contains vectors in the axes of the row's link. Otherwise it names, for each axis after
     the first, whose axes these are: `row`, `column`, `parent`, or "" for none. `singular` is the reason why an output
-    has no value, and is NaN, at some states; names of inputs in braces are replaced by their values.
+    has no value, and is NaN, at some states; names of inputs in braces are replaced by their values. `singular_by` is
+    the choice of kernel to which this applies; "": all.
     """
 
     shape: tuple[str | int, ...]
@@ -137,6 +138,7 @@ class Spec:
     kind: Kind = "plain"
     default: tuple[float, ...] | None = None
     singular: str = ""
+    singular_by: str = ""
 
     def __str__(self) -> str:
         """Returns shape with leading axes, unit and text; no shape for objects."""

@@ -12,7 +12,8 @@ hessians            weighted second derivatives of inverse and forward dynamics
 integration         time steps
 kinematics          poses of bodies, joint subspaces
 mass_matrix         mass matrix and forward dynamics through its factors
-motion_derivatives  first derivatives of points, momenta and energies
+midpoint            the implicit midpoint step and its derivatives
+motion_derivatives  first derivatives of points, momenta, energies and joint loads
 newton_euler        inverse dynamics by the recursive Newton-Euler algorithm
 operators           influence operators at a state
 passive             damping, friction, armature and springs

@@ -329,7 +329,12 @@ def by_row(X: Any) -> Any:
 
 def _carried(D: Mat, state: Mat) -> Mat:
     """Loads (18, k) and r (3, k), as the parent sees them."""
-    return ex.vertcat(*(D.T @ state[k : k + 6, :] for k in (0, 6, 12)), D.rotation.T @ state[18:, :])
+    return ex.vertcat(carried_loads(D, state[:18, :]), D.rotation.T @ state[18:, :])
+
+
+def carried_loads(D: Mat, loads: Mat) -> Mat:
+    """Loads (6 n, k), as the parent sees them."""
+    return ex.vertcat(*(D.T @ loads[k : k + 6, :] for k in range(0, loads.shape[0], 6)))
 
 
 def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> mass_matrix.Entries | Walk:
@@ -346,7 +351,11 @@ def mass_entries(tree: Tree, D: PerBody, G: PerBody, branch: list[Branch]) -> ma
     blocks = mass_matrix.free_blocks(tree, start, step)
     if isinstance(blocks, Walk):
         return blocks
-    (M,) = assembled(tree, blocks, 1)
+    return entries_of(tree, assembled(tree, blocks, 1)[0])
+
+
+def entries_of(tree: Tree, M: Mat) -> mass_matrix.Entries:
+    """The entries of a mass matrix of `assembled`, with those of the identity for locked joints."""
     M = M if tree.free is None else M @ free_selector(tree) + locked_diagonal(tree)
     return {(i, j): M[i, j] for i in range(tree.nv) for j in range(i + 1) if i == j or M[i, j].nnz()}
 

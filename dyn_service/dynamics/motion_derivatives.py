@@ -1,4 +1,4 @@
-"""First derivatives of points, momenta and energies, by the operators of `derivatives.py`.
+"""First derivatives of points, momenta, energies and joint loads, by the operators of `derivatives.py`.
 
 A small motion G_j e of joint j changes the velocity of the ground of its branch by Psi e and its acceleration by
 Omega e, and turns and moves the branch by G_j e; a change of v_j gives it the velocity G_j and the acceleration Gamma.
@@ -10,6 +10,18 @@ Momenta and energies, of branch j as one body with the composite inertia C_j, K_
     dK/dq_j = C_j Psi_j + G_j x* K_j            dF/dq_j = B_j psi_j + C_j Omega_j + G_j x* F_j
     dK/dv_j = C_j G_j                           dF/dv_j = B_j g_j + C_j Gamma_j,   dF/da_j = C_j G_j
 
+The rate s of p in the axes of the parents, (P.3b), with F and Omega of weight and wrenches at rest:
+
+    s_j = tau_j - p_j(q, v) + Psi_j^T K_j - G_j^T F_j                             ds/dv = (dp/dq)^T
+    ds_j/dq_i = Psi_j^T (C_i Psi_i + G_i x* K_i) - G_j^T (C_i Omega_i + G_i x* F_i)
+    ds_i/dq_j = (C_i Psi_i + G_i x* K_i)^T Psi_j - (C_i G_i)^T Omega_j
+
+Loads at joints, (13), of body i on the branch of joint j; psi_j .. G_j seen from body i:
+
+    dF_i/dq_j = B_i psi_j + C_i Omega_j         dF_j/dq_i = D^T (B_i psi_i + C_i Omega_i + G_i x* F_i), i not j
+    dF_i/dv_j = B_i g_j + C_i Gamma_j           dF_j/dv_i = D^T (B_i g_i + C_i Gamma_i)
+    dF_i/da_j = C_i G_j                         dF_j/da_i = D^T C_i G_i
+
 Points of a link, columns carried to the point with J those of G, V = [omega; v] and A = [omega-dot; v-dot] there:
 
     local            dV/dq = Psi               dA/dq = Omega - V x Psi             dA/dv = Gamma - V x J
@@ -18,7 +30,7 @@ Points of a link, columns carried to the point with J those of G, V = [omega; v]
                                                dA/dv = Gamma + [J_w x omega; 2 J_w x v]
 
 where A is the spatial acceleration in `local` and `world`, [omega-dot; acceleration of the point] in `world_aligned`,
-and J_w, the rotation of the link, turns both halves. Cost: O(N); of p O(N d).
+and J_w, the rotation of the link, turns both halves. Cost: O(N); of p and of loads O(N d).
 Source: Carpentier, Mansard, 2018 (kinematics); S. Echeandia, P. Wensing, 'Numerical methods to compute the Coriolis
 matrix and Christoffel symbols for rigid-body systems', 2021.
 """
@@ -26,6 +38,7 @@ matrix and Christoffel symbols for rigid-body systems', 2021.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
@@ -36,6 +49,7 @@ from dyn_service.dynamics.derivatives import (
     assembled,
     branches,
     by_row,
+    carried_loads,
     ground_of,
     loaded,
     motion,
@@ -43,41 +57,115 @@ from dyn_service.dynamics.derivatives import (
 from dyn_service.dynamics.hamilton import energy, momentum
 from dyn_service.dynamics.kinematics import along, free_selector, in_world, influences, joint_vector, motion_subspaces
 from dyn_service.dynamics.newton_euler import gravity_forces
+from dyn_service.dynamics.rolled_tree import PairMatrix, RolledTree, Walk
 from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear, row_by_row, skew
 from dyn_service.dynamics.sweeps import PerBody, total, walk
 from dyn_service.dynamics.task_space import _aligned, _LinkPoint, _local, _Seen, _View, _world
 from dyn_service.model.tree import Tree
 
 _NONE = ex.zeros(3, 1)
+_NO_ROWS = ex.zeros(0, 0)
 
 
-def _swept(tree: Tree, q: Mat, v: Mat, a: Mat) -> tuple[PerBody, PerBody, Motion, list[Branch], list[Ground]]:
-    """D, G, the motion, and of each body its branch and its ground; without weight."""
+def _swept(
+    tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat | None = None, wrenches: PerBody | None = None
+) -> tuple[PerBody, PerBody, Motion, list[Branch], list[Ground]]:
+    """D, G, the motion, and of each body its branch and its ground. With gravity, linear velocities are relative."""
     D, G = influences(tree, q), motion_subspaces(tree)
-    moved = motion(tree, D, G, v, a)
+    moved = motion(tree, D, G, v, a, gravity, relative=gravity is not None)
     ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
-    return D, G, moved, branches(tree, D, moved, None), ground
+    return D, G, moved, branches(tree, D, moved, wrenches), ground
+
+
+def slopes(tree: Tree, q: Mat, v: Mat, gravity: Mat | None = None, wrenches: PerBody | None = None) -> tuple[Any, ...]:
+    """G, Psi, the branches in motion and at rest; dp/dq, with gravity ds/dq without passive efforts, M; (nv, nv)."""
+    still, rotor = ex.zeros(tree.nv, 1), passive.armatures(tree)
+    D, G, _, branch, ground = _swept(tree, q, v, still)
+    *_, held, resting = (branch, ground) if gravity is None else _swept(tree, q, still, still, gravity, wrenches)
+    Psi, Omega = [on.Psi for on in ground], [on.Omega for on in resting]
+
+    def start(i: int) -> tuple[Mat, Mat | None]:
+        Q, K, W = (branch[i].inertia(X) for X in (Psi[i], G[i], Omega[i]))
+        moved, rate = Q + loaded(G[i], branch[i].K), []
+        state = [moved, K]
+        if gravity is not None:
+            rate, state = [moved.T @ Psi[i] - G[i].T @ W], [*state, W + loaded(G[i], held[i].F)]
+        passed_on = tree.inboard[i].nv and not tree.parent[i] < 0
+        block = ex.vertcat(G[i].T @ Q, *rate, G[i].T @ K + rotor[i])
+        return block, carried_loads(D[i], ex.vertcat(*state)) if passed_on else None
+
+    def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:
+        Q, K, W = state[:6, :], state[6:12, :], state[12:, :]
+        rates = [] if gravity is None else [Psi[j].T @ Q - G[j].T @ W, Psi[j].T @ Q - Omega[j].T @ K]
+        block = ex.vertcat(G[j].T @ Q, *rates[:1], G[j].T @ K, Psi[j].T @ K, *rates[1:])
+        return block, None if tree.parent[j] < 0 else carried_loads(D[j], state)
+
+    blocks = walk(tree, start, step, outward=False)
+    return G, Psi, branch, held, assembled(tree, blocks, 2 if gravity is None else 3)
 
 
 def momentum_derivatives(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     """p, (P.3a), and its derivatives with respect to q and v."""
-    D, G, _, branch, ground = _swept(tree, q, v, ex.zeros(tree.nv, 1))
-    rotor = passive.armatures(tree)
-
-    def start(i: int) -> tuple[Mat, Mat | None]:
-        Q, K = branch[i].inertia(ground[i].Psi), branch[i].inertia(G[i])
-        block = ex.vertcat(G[i].T @ Q, G[i].T @ K + rotor[i])
-        if not tree.inboard[i].nv or tree.parent[i] < 0:
-            return block, None
-        return block, ex.vertcat(D[i].T @ (Q + loaded(G[i], branch[i].K)), D[i].T @ K)
-
-    def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:
-        Q, K = state[:6, :], state[6:, :]
-        block = ex.vertcat(G[j].T @ Q, G[j].T @ K, ground[j].Psi.T @ K)
-        return block, None if tree.parent[j] < 0 else ex.vertcat(D[j].T @ Q, D[j].T @ K)
-
-    dq, dv = assembled(tree, walk(tree, start, step, outward=False), 2)
+    *_, (dq, dv) = slopes(tree, q, v)
     return {"p": momentum(tree, q, v), "dp_dq": by_row(dq), "dp_dv": by_row(dv)}
+
+
+def joint_wrench_derivatives(
+    tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Any]:
+    """F, (13), of every named joint, (nj, 6), in the child link's axes, and its derivatives with respect to q, v, a."""
+    D, G, _, branch, ground = _swept(tree, q, v, a, gravity, wrenches)
+
+    def load(i: int, seen: Mat) -> Mat:
+        """The changes of F_i with q, v and a of a joint, (18, k), from its psi, Omega, Gamma and G seen from body i."""
+        of, Omega, Gamma, own = branch[i], seen[3:9, :], seen[9:15, :], seen[15:, :]
+        Q = of.coriolis(seen[:3, :]) + of.inertia(Omega)
+        return ex.vertcat(Q, of.coriolis(own[:3, :]) + of.inertia(Gamma), of.inertia(own))
+
+    def start(j: int) -> tuple[Mat, Mat | None]:
+        on = ground[j]
+        seen = ex.vertcat(on.psi, on.Omega, on.Gamma, G[j])
+        return load(j, seen), seen if tree.inboard[j].nv else None
+
+    def step(i: int, seen: Mat) -> tuple[Mat, Mat | None]:
+        seen = ex.vertcat(D[i].rotation @ seen[:3, :], *(D[i] @ seen[k : k + 6, :] for k in (3, 9, 15)))
+        return load(i, seen), seen
+
+    def start_inward(i: int) -> tuple[Mat, Mat | None]:
+        own, _ = start(i)
+        loads = ex.vertcat(own[:6, :] + loaded(G[i], branch[i].F), own[6:, :])
+        return _NO_ROWS, carried_loads(D[i], loads) if tree.inboard[i].nv and not tree.parent[i] < 0 else None
+
+    def step_inward(j: int, loads: Mat) -> tuple[Mat, Mat | None]:
+        return loads if tree.joints[j] else _NO_ROWS, None if tree.parent[j] < 0 else carried_loads(D[j], loads)
+
+    walks = walk(tree, start, step, outward=True), walk(tree, start_inward, step_inward, outward=False)
+    rows = [i for i, joint in enumerate(tree.joints) if joint]
+    dq, dv, da = _by_rows(tree, rows, walks)
+    wrench = ex.vertcat(*(ex.densify(branch[i].F) for i in rows))
+    return {"wrench": wrench, "dwrench_dq": dq, "dwrench_dv": dv, "dwrench_da": da}
+
+
+def _by_rows(tree: Tree, rows: Sequence[int], walks: Sequence[dict[tuple[int, int], Mat] | Walk]) -> list[Any]:
+    """Three matrices (6 len(rows), nv), row by row, from blocks (18, nv_a) of pairs (a, b): rows of b, columns of a.
+
+    In a kernel as loops, the matrices of pairs of all walks.
+    """
+    if isinstance(tree, RolledTree):
+        return [tuple(_pairs(of, slice(k, k + 6)) for of in walks if isinstance(of, Walk)) for k in (0, 6, 12)]
+    found = [ex.zeros(6 * len(rows), tree.nv) for _ in range(3)]
+    blocks = [pair for of in walks if not isinstance(of, Walk) for pair in of.items() if pair[1].numel()]
+    for (a, b), block in blocks:
+        first = 6 * rows.index(b)
+        for to, part in zip(found, ex.vertsplit(block, 6), strict=True):
+            to[first : first + 6, tree.in_v[a]] += part
+    return [row_by_row(X) for X in found]
+
+
+def _pairs(walk: Walk, part: slice) -> PairMatrix:
+    """Some rows of the blocks of a recorded walk."""
+    across = {pair: block[part, :] for pair, (block, _) in walk.others.items() if block.numel()}
+    return PairMatrix(walk, [block[part, :] if block.numel() else block for block, _ in walk.first], across)
 
 
 def energy_derivatives(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:

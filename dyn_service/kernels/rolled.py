@@ -633,10 +633,11 @@ class _Passes:
                     raise NotRolledError("the matrix of the equations is not kept")
                 self.solved.append(SolvedMatrix(start, found.symmetric, found.transposed))
                 found = found.given
-            if isinstance(found, PairMatrix):
-                if all(walk is not found.walk for walk, *_ in self.walks):
-                    self.walks.append((found.walk, None, 0))
-                self.matrices.append((found, operand, start))
+            if isinstance(found, PairMatrix | tuple):
+                for X in (found,) if isinstance(found, PairMatrix) else found:
+                    if all(walk is not X.walk for walk, *_ in self.walks):
+                        self.walks.append((X.walk, None, 0))
+                    self.matrices.append((X, operand, start))
                 start += operand.size
                 continue
             answer, placed = ex.vec(ex.matrix(answers[operand.name]).T), self._placed(operand, "output", start)
@@ -846,9 +847,14 @@ class _Passes:
     def _matrix_places(
         self, X: PairMatrix, operand: Operand, start: int, a: int, b: int, *, same: bool
     ) -> Iterator[tuple[Any, Address]]:
-        """Yields each entry of the blocks (b, a) and (a, b) of a matrix, and its place."""
+        """Yields each entry of the blocks (b, a) and (a, b) of a matrix, and its place.
+
+        Of a matrix (bodies, 6, nv), the block (b, a) has the rows of body b.
+        """
         of: Any = "factor" if operand.name == "factor" else "added" if self.tree.has_mimics else "output"
-        width, none = operand.shape[1], ex.zeros(0, 0)
+        width, none = operand.shape[-1], ex.zeros(0, 0)
+        of_rows: Any = operand.dims[0]
+        rows = 1 if of_rows == "nv" else operand.shape[1]
         blocks = [(X.first[a] if same else X.across.get((a, b), none), width, 1)]
         blocks += [] if same else [(X.along.get((a, b), none), 1, width)]
         for block, down, right in blocks:
@@ -856,7 +862,7 @@ class _Passes:
                 for row in range(block.shape[0]):
                     (x,) = block[row, column].data
                     if x is not None and x != 0.0:
-                        yield x, Address(of, start + down * row + right * column, "nv", down, "nv", right)
+                        yield x, Address(of, start + down * row + right * column, of_rows, rows * down, "nv", right)
 
     def _read_later(self, p: int, k: int) -> set[int]:
         """Returns the loops whose own values on a kind of body are read in a later pass."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from flint import arb, arb_mat
 
+from dyn_service.dynamics.midpoint import TOLERANCE
 from qa.nasty.expected_points import ExpectedPoints, Point
 from qa.nasty.reference import State, double, rows, skew, stack, vector
 
@@ -39,22 +40,13 @@ class ExpectedDerivatives(ExpectedPoints):
 
     def _changes(self, of: Callable[[State], Any], here: State) -> list[arb_mat]:
         """Derivatives of a column, (k, 1), with respect to q and v, (k, nv) each."""
-        n = self.robot.nv
 
         def at(q: list[Any], v: list[Any]) -> Any:
             state = copy(here) if q is here.q else State(self.robot, q, v)  # a copy keeps the poses
             state.v = v
             return of(state)
 
-        def moved(x: list[Any], k: int, by: arb) -> list[Any]:
-            return [*x[:k], x[k] + by, *x[k + 1 :]]
-
-        def slope(f: Callable[[list[Any]], Any], x: list[Any]) -> arb_mat:
-            columns = [(f(moved(x, k, _MOVED)) - f(moved(x, k, -_MOVED))) * (1 / (2 * _MOVED)) for k in range(n)]
-            height = columns[0].nrows() if n else 0
-            return arb_mat(height, n, [columns[k][i, 0] for i in range(height) for k in range(n)])
-
-        return [slope(lambda q: at(q, here.v), here.q), slope(lambda v: at(here.q, v), here.v)]
+        return [_slope(lambda q: at(q, here.v), here.q), _slope(lambda v: at(here.q, v), here.v)]
 
     @property
     def _here(self) -> State:
@@ -67,6 +59,28 @@ class ExpectedDerivatives(ExpectedPoints):
             "dp_dq": self._like("efforts", dq),
             "dp_dv": ("matrix", self.M, 1.0),
         }
+
+    def joint_wrench_derivatives(self) -> dict[str, Any]:
+        """Columns count over sqrt(M_jj), rows over the size of what hangs at the joint."""
+        a, nothing = list(self.given["a"]), [0.0] * 3
+        named = [i for i, joint in enumerate(self.robot.joints) if joint]
+
+        def loads(F: Any) -> arb_mat:
+            return vector([x for i in named for x in F[i].entries()])
+
+        here = self._here
+        still = self.robot.at(self.given["q"])
+        dq, dv = self._changes(lambda at: loads(at.forces(a, **self._world)), here)
+        da = _slope(lambda a: loads(still.forces(a, nothing)), [arb(0)] * self.robot.nv)
+
+        def changes(X: arb_mat) -> Any:
+            value = double(X).reshape(len(named), 6, self.robot.nv)
+            size = self.branch_sizes[named][:, :, None] * self.d
+            return "rows", value, size * (np.abs(value / size).max(initial=0.0) or 1.0)
+
+        wrench = here.forces(a, **self._world)
+        parts = {"dwrench_dq": dq, "dwrench_dv": dv, "dwrench_da": da}
+        return {"wrench": self._rows([wrench[i] for i in named]), **{name: changes(X) for name, X in parts.items()}}
 
     def energy_derivatives(self) -> dict[str, Any]:
         gravity, energy = list(self.given["gravity"]), self.energy()
@@ -234,7 +248,61 @@ class ExpectedDerivatives(ExpectedPoints):
             f"hessian_q{x}": like("efforts" if x == "a" else "by efforts", mixed),
         }
 
+    def _midpoint(self) -> list[list[Any]] | None:
+        """q and v after an implicit midpoint step, each with its changes with q, v and tau; None: it is not found.
+
+        The midpoint by ten steps of Newton's method; changes by the implicit function, from differences.
+        """
+        n, h = self.robot.nv, arb(float(self.given["dt"][0])) / 2
+        start = [vector(list(self.given[name])).entries() for name in ("q", "v", "tau")]
+
+        def momenta(q: list[Any], v: list[Any], tau: list[Any], middle: list[Any]) -> tuple[Any, Any, Any]:
+            """M v at the start, M and s at the midpoint."""
+            at = State(self.robot, [x + h * y for x, y in zip(q, middle, strict=True)], middle)
+            return State(self.robot, q, v).mass_matrix * vector(v), at.mass_matrix, at.momentum_rate(tau, **self._world)
+
+        def residual(q: list[Any], v: list[Any], tau: list[Any], middle: list[Any]) -> Any:
+            p, M, rate = momenta(q, v, tau, middle)
+            return M * vector(middle) - p - rate * h
+
+        middle = start[1]
+        for count in range(10):
+            r = residual(*start, middle)
+            if count == 5:
+                _, M, rate = momenta(*start, middle)
+                size = max(np.abs(double(x)).max() for x in (M * vector(middle), rate * h))
+                if not np.abs(double(r)).max() <= TOLERANCE * size:
+                    return None
+            J = _slope(lambda x: residual(*start, x), middle)
+            try:
+                step = J.solve(r)
+            except ZeroDivisionError:  # far away, where balls are large
+                return None
+            middle = [arb((x - y).mid()) for x, y in zip(middle, step.entries(), strict=True)]
+        given = [*start, middle]
+
+        def slopes(f: Callable[..., Any]) -> list[arb_mat]:
+            return [_slope(lambda x, k=k: f(*given[:k], x, *given[k + 1 :]), given[k]) for k in range(4)]
+
+        def after(q: list[Any], v: list[Any], tau: list[Any], middle: list[Any]) -> Any:
+            p, _, rate = momenta(q, v, tau, middle)
+            there = State(self.robot, [x + 2 * h * y for x, y in zip(q, middle, strict=True)], v)
+            return there.mass_matrix.solve(p + rate * (2 * h))
+
+        *others, J = slopes(residual)
+        of_middle = [J.solve(x * (-1)) for x in others]
+        *others, by_middle = slopes(after)
+        moved = [x * (2 * h) for x in (vector(middle), *of_middle)]
+        moved[0], moved[1] = vector(start[0]) + moved[0], _eye(n) + moved[1]
+        return [moved, [after(*given), *(x + by_middle * y for x, y in zip(others, of_middle, strict=True))]]
+
     def step_derivatives(self, method: str) -> dict[str, Any]:
+        if method == "implicit_midpoint":
+            ends = self._midpoint()
+            if ends is None:
+                return {name: ("none", np.zeros(n), None) for name, n in (("q", self.robot.nv), ("v", self.robot.nv))}
+            beside = (np.abs(np.asarray(self.given[name])) for name in "qv")
+            return {**self._reached(ends[0][0], ends[1][0], *beside), **self._of_ends(ends)}
         n, h = self.robot.nv, arb(float(self.given["dt"][0]))
         q, v = (vector(list(self.given[name])) for name in ("q", "v"))
         eye, none = _eye(n), arb_mat(n, n)
@@ -258,9 +326,11 @@ class ExpectedDerivatives(ExpectedPoints):
         ends = [[x + y * (h / 6) for x, y in zip(*of, strict=True)] for of in zip(start, sums, strict=True)]
         if method == "semi_implicit_euler":
             ends[0] = [x + y * h for x, y in zip(start[0], ends[1], strict=True)]
+        return {**self.step(method), **self._of_ends(ends)}
+
+    def _of_ends(self, ends: list[list[Any]]) -> dict[str, Any]:
         by_kind = [[self._like(kind, x) for kind, x in zip(KINDS, of[1:], strict=True)] for of in ends]
         return {
-            **self.step(method),
             "dx_dx": ("parts", [of[:2] for of in by_kind], None),
             "dx_dtau": ("parts", [of[2:] for of in by_kind], None),
         }
@@ -268,6 +338,17 @@ class ExpectedDerivatives(ExpectedPoints):
 
 KINDS = ("motions", "motions", "mobility")
 """How changes of q and v with q, v and tau are counted."""
+
+
+def _slope(f: Callable[[list[Any]], Any], x: list[Any]) -> arb_mat:
+    """The derivative of a column, (k, 1), with respect to each of the entries of x, (k, n)."""
+
+    def moved(k: int, by: arb) -> list[Any]:
+        return [*x[:k], x[k] + by, *x[k + 1 :]]
+
+    columns = [(f(moved(k, _MOVED)) - f(moved(k, -_MOVED))) * (1 / (2 * _MOVED)) for k in range(len(x))]
+    height = columns[0].nrows() if x else 0
+    return arb_mat(height, len(x), [column[i, 0] for i in range(height) for column in columns])
 
 
 def _eye(n: int) -> arb_mat:

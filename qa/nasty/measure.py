@@ -212,11 +212,15 @@ class Expected(ExpectedRegressors):
             change_v = rate(q, v) * h
             change_q = (v if method == "explicit_euler" else v + change_v) * h
             largest, accelerated = np.abs(double(change_q)).ravel(), np.abs(double(change_v)).ravel()
-        q_next, v_next = double(q + change_q).ravel(), double(v + change_v).ravel()
+        return self._reached(q + change_q, v + change_v, largest, accelerated)
+
+    def _reached(self, q: Any, v: Any, largest: Any = 0.0, accelerated: Any = 0.0) -> dict[str, Any]:
+        """q and v after a step. largest, accelerated: what was added to them at most."""
+        h, q_next, v_next = float(self.given["dt"][0]), double(q).ravel(), double(v).ravel()
         # Beside what was added, and what the efforts would have made of the lightest joint alone.
-        pushed = float(h) * self._effort(self.given["tau"], self._bias)[2]
+        pushed = h * self._effort(self.given["tau"], self._bias)[2]
         return {
-            "q": ("place", q_next, max((self.d * np.maximum(np.abs(q_next), largest)).max(), float(h) * pushed)),
+            "q": ("place", q_next, max((self.d * np.maximum(np.abs(q_next), largest)).max(), h * pushed)),
             "v": ("place", v_next, max((self.d * np.maximum(np.abs(v_next), accelerated)).max(), pushed)),
         }
 

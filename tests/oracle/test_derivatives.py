@@ -6,7 +6,6 @@ other tests hold, are taken by CasADi. All are along small motions of the joints
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,20 +27,14 @@ from dyn_service.dynamics.kinematics import integrate, position_rates
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels import frames
-from dyn_service.model.tree import Tree
-from dyn_service.parsing.urdf.reader import read
 from tests.conftest import URDF
-from tests.mimics import drawn
 from tests.oracle.example_robots import path_of
 from tests.oracle.many_types import ManyTypes
 from tests.oracle.test_many_types import WALKING, many_types_urdf, states
 from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relative_error
-from tests.passive import restless
-from tests.random_robots import random_urdf
 from tests.terms.interpreting import interpreting
+from tests.terms.steps_in_numbers import GRAVITY, TREES
 from tests.wide import one_in, wide
-
-GRAVITY = ex.matrix([0.7, -1.3, -9.81])
 
 
 def assert_agrees(robot: Robot) -> None:
@@ -77,15 +70,6 @@ def test_random_trees(seed: int) -> None:
 @pytest.mark.parametrize("name", wide(WALKING, {WALKING[2]}.__contains__))
 def test_walking_robots(name: str) -> None:
     assert_agrees(interpreting(path_of(name), root="floating", mimic=False).without_passive)
-
-
-MOVING_IN_MANY_WAYS = random_urdf(7, types=("floating", "planar", "screw"), movable=4)
-TREES: dict[str, Callable[[], Tree]] = {
-    "many ways to move, passive forces": lambda: restless(MOVING_IN_MANY_WAYS).tree,
-    "mimic joints, passive forces": lambda: restless(drawn(read(random_urdf(4, movable=4)), 1)).tree,
-    "balls and planes": lambda: restless(random_urdf(5, types=("spherical", "planar"), movable=2)).tree,
-    "locked joints": lambda: restless(random_urdf(9, movable=4)).tree.locked(["joint_2"]),
-}
 
 
 def jacobians(f: ex.Matrix, tangent: ex.Matrix, *others: ex.Matrix) -> list[ex.Matrix]:

@@ -13,6 +13,7 @@ from dyn_service.errors import FailedPreconditionError
 from dyn_service.simulation.integrators import implicit_midpoint
 from dyn_service.simulation.integrators.implicit_midpoint import midpoint_step
 from tests.conftest import URDF
+from tests.passive import small
 from tests.trees import configuration
 
 Method = Literal["articulated", "mass_matrix"]
@@ -299,3 +300,24 @@ def test_a_midpoint_that_was_not_found_is_no_answer(seed: int) -> None:
         return
     assert np.isfinite(motion.v).all()
     assert np.abs(motion.q[1] - motion.q[0]).max() < 10.0  # some rad/s for a quarter of a second
+
+
+def test_the_kernel_with_derivatives_makes_the_same_step() -> None:
+    """Within rounding; A and B are in `tests/terms`."""
+    robot = small()
+    q, v, tau = np.random.default_rng(0).normal(size=(3, 5, robot.nv))
+    found = robot.step_derivatives(q, v, tau, 0.02, integrator="implicit_midpoint")
+    for k in range(len(q)):
+        motion = robot.simulate(q[k], v[k], tau[k], dt=0.02, steps=1, integrator="implicit_midpoint")
+        np.testing.assert_allclose(found.q[k], motion.q[-1], rtol=0, atol=1e-14)
+        np.testing.assert_allclose(found.v[k], motion.v[-1], rtol=0, atol=1e-13)
+
+
+def test_a_step_that_is_not_found_has_no_derivatives(pendulum: Robot) -> None:
+    q, v, tau = np.array([0.3, 0.4]), np.array([[0.1, 0.2], [1.0, 30.0]]), np.zeros(2)
+    found = pendulum.step_derivatives(q, v, tau, 0.5, integrator="implicit_midpoint", gravity=np.zeros(3))
+    for x in (found.q, found.v, found.dx_dx, found.dx_dtau):
+        assert np.isfinite(x[0]).all()
+        assert np.isnan(x[1]).all()
+    with pytest.raises(FailedPreconditionError, match="try a step shorter"):
+        pendulum.simulate(q, v[1], dt=0.5, steps=1, integrator="implicit_midpoint", gravity=np.zeros(3))

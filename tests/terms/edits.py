@@ -37,6 +37,8 @@ MODULES = (
     "dynamics.regressors",
     "dynamics.constraint",
     "dynamics.hamilton",
+    "dynamics.motion_derivatives",
+    "dynamics.midpoint",
     "dynamics.projected",
     "dynamics.body_frame",
     "dynamics.integration",

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.terms import many_in_numbers, passive_in_numbers
+from tests.terms import many_in_numbers, passive_in_numbers, steps_in_numbers
 from tests.terms.edits import Edit, EditError, edited
 from tests.terms.in_numbers import Case, Numbers, difference
 
@@ -29,6 +29,7 @@ SEVERAL_WAYS = many_in_numbers.cases
 PASSIVE = passive_in_numbers.cases
 LED = passive_in_numbers.led_cases
 LOCKED = passive_in_numbers.locked_cases
+STEPS = steps_in_numbers.cases
 
 Terms = dict[str, dict[str, tuple[str, str, str]]]
 """By module, by name: function, expression, what becomes of it."""
@@ -663,6 +664,70 @@ TERMS_OF_LOCKS: Terms = {
     },
 }
 
+TERMS_OF_STEPS: Terms = {
+    "dynamics.motion_derivatives": {
+        "loads: B psi": ("joint_wrench_derivatives", "of.coriolis(seen[:3, :])", "0 * of.coriolis(seen[:3, :])"),
+        "loads: C Omega": ("joint_wrench_derivatives", "of.inertia(Omega)", "0 * of.inertia(Omega)"),
+        "loads: B g": ("joint_wrench_derivatives", "of.coriolis(own[:3, :])", "0 * of.coriolis(own[:3, :])"),
+        "loads: C Gamma": ("joint_wrench_derivatives", "of.inertia(Gamma)", "0 * of.inertia(Gamma)"),
+        "loads: C G": ("joint_wrench_derivatives", "of.inertia(own)", "0 * of.inertia(own)"),
+        "loads: G x* F": ("joint_wrench_derivatives", "loaded(G[i], branch[i].F)", "0 * own[:6, :]"),
+        "loads: psi seen outward": ("joint_wrench_derivatives", "D[i].rotation @ seen[:3, :]", "seen[:3, :]"),
+        "loads: wrenches": ("_swept", "branches(tree, D, moved, wrenches)", "branches(tree, D, moved, None)"),
+        "M: armature": ("slopes", "G[i].T @ K + rotor[i]", "G[i].T @ K"),
+        "G x* K": ("slopes", "Q + loaded(G[i], branch[i].K)", "Q"),
+        "G x* F": ("slopes", "W + loaded(G[i], held[i].F)", "W"),
+        "ds_i/dq_i: Psi . K": ("slopes", "moved.T @ Psi[i] - G[i].T @ W", "-G[i].T @ W"),
+        "ds_i/dq_i: weight": ("slopes", "moved.T @ Psi[i] - G[i].T @ W", "moved.T @ Psi[i]"),
+        "ds_j/dq_i: Psi . K": ("slopes", "Psi[j].T @ Q - G[j].T @ W", "-G[j].T @ W"),
+        "ds_j/dq_i: weight": ("slopes", "Psi[j].T @ Q - G[j].T @ W", "Psi[j].T @ Q"),
+        "dp_i/dq_j": ("slopes", "Psi[j].T @ K", "0 * (Psi[j].T @ K)"),
+        "ds_i/dq_j: Psi . K": ("slopes", "Psi[j].T @ Q - Omega[j].T @ K", "-Omega[j].T @ K"),
+        "ds_i/dq_j: weight": ("slopes", "Psi[j].T @ Q - Omega[j].T @ K", "Psi[j].T @ Q"),
+    },
+    "dynamics.midpoint": {
+        "r: E p": ("implicit_midpoint", "of.p - E @ before.p - impulse", "of.p - before.p - impulse"),
+        "r: h s": ("implicit_midpoint", "of.p - E @ before.p - impulse", "of.p - E @ before.p"),
+        "p': 2 h s": ("implicit_midpoint", "2 * impulse + unknown", "impulse + unknown"),
+        "J: X": ("implicit_midpoint", "_turning(tree, E @ before.p)", "0 * _turning(tree, E @ before.p)"),
+        "J: h^2 ds/dq": (
+            "implicit_midpoint",
+            "of.p_q + _turning(tree, E @ before.p) - half * of.s_q",
+            "of.p_q + _turning(tree, E @ before.p)",
+        ),
+        "J: h ds/dv": (
+            "implicit_midpoint",
+            "slope @ _moved(tree, half * v_m)[1] - of.s_v",
+            "slope @ _moved(tree, half * v_m)[1]",
+        ),
+        "J: m": ("implicit_midpoint", "slope @ _moved(tree, half * v_m)[1]", "slope"),
+        "dr/dq: dp/dq": ("implicit_midpoint", "E @ before.p_q", "before.p_q"),
+        "dr/dq: c": ("implicit_midpoint", "(of.p_q - half * of.s_q) @ start", "0 * ((of.p_q - half * of.s_q) @ start)"),
+        "dr/dv: E M": ("implicit_midpoint", "E @ before.M", "before.M"),
+        "dp'/dq: h ds/dq": ("implicit_midpoint", "of.p_q + half * of.s_q", "of.p_q"),
+        "dp'/dv: h ds/dv": ("implicit_midpoint", "slope @ step + of.M + half * of.s_v", "slope @ step + of.M"),
+        "dp': turned": ("implicit_midpoint", "_turning(tree, p) @ step", "0 * step"),
+        "dq': c": ("implicit_midpoint", "carried @ step + step", "step + step"),
+        "dv': dp/dq": ("implicit_midpoint", "p_q @ by_v_m", "0 * step"),
+        "dq'/dq: c c": ("implicit_midpoint", "carried @ start", "start"),
+        "dv'/dq: dp/dq": ("implicit_midpoint", "p_q @ before_q", "0 * before_q"),
+        "dp'/dtau": ("implicit_midpoint", "slope @ start + driven", "slope @ start"),
+        "driven": ("implicit_midpoint", "of.s + zero_locked(tree, tau)", "of.s"),
+        "s: Psi . K": ("_momenta", "psi.T @ of.K", "0 * (psi.T @ of.K)"),
+        "s: weight and wrenches": ("_momenta", "psi.T @ of.K - G_i.T @ rest.F", "psi.T @ of.K"),
+        "s: passive efforts": ("_momenta", "s - passive.efforts(tree, q, v)", "s"),
+        "p: armature": ("_momenta", "passive.armature(tree) * v", "0 * v"),
+        "stiffness": ("_momenta", "s_q - ex.diag(passive.stiffness(tree))", "s_q"),
+        "resistance": (
+            "_momenta",
+            "free_selector(tree) @ p_q.T - ex.diag(passive.resistance(tree, v))",
+            "free_selector(tree) @ p_q.T",
+        ),
+        "ds/dv": ("_momenta", "free_selector(tree) @ p_q.T", "0 * p_q"),
+        "elimination": ("_solved", "(rows[k][n:] - known) / rows[k][k]", "rows[k][n:] / rows[k][k]"),
+    },
+}
+
 
 EDITS = [
     pytest.param(Edit(module, *edit), cases, id=f"{kind}{module} {name}" if kind else name)
@@ -672,13 +737,21 @@ EDITS = [
         ("joints' own, ", PASSIVE_TERMS, PASSIVE),
         ("followers, ", TERMS_OF_FOLLOWERS, LED),
         ("locks, ", TERMS_OF_LOCKS, LOCKED),
+        ("", TERMS_OF_STEPS, STEPS),
     )
     for module, of_module in terms.items()
     for name, edit in of_module.items()
 ]
 
 
-CASES = {"one way": one_way, "several ways": SEVERAL_WAYS, "passive": PASSIVE, "followers": LED, "locks": LOCKED}
+CASES = {
+    "one way": one_way,
+    "several ways": SEVERAL_WAYS,
+    "passive": PASSIVE,
+    "followers": LED,
+    "locks": LOCKED,
+    "steps": STEPS,
+}
 
 
 @pytest.mark.parametrize("cases", CASES.values(), ids=CASES)
@@ -700,6 +773,8 @@ def _words(edit: Edit) -> tuple[str, ...]:
 _SEEN_IN = {
     "dynamics.derivatives": ("derivatives",),
     "dynamics.hessians": ("hessian",),
+    "dynamics.motion_derivatives": ("derivatives of joint loads",),
+    "dynamics.midpoint": ("implicit midpoint, A and B",),
     "dynamics.coriolis": ("coriolis, C v", "coriolis"),
     "dynamics.regressors": ("regressor",),
     "dynamics.hamilton": ("momentum", "flow", "energy"),

@@ -10,7 +10,7 @@ import importlib
 import pytest
 
 from dyn_service.simulation.integrators import implicit_midpoint
-from tests.terms import many_in_numbers, passive_in_numbers
+from tests.terms import many_in_numbers, passive_in_numbers, steps_in_numbers
 from tests.terms.in_numbers import Numbers, difference
 
 MODULES = (
@@ -24,6 +24,8 @@ MODULES = (
     "integration",
     "kinematics",
     "mass_matrix",
+    "midpoint",
+    "motion_derivatives",
     "newton_euler",
     "operators",
     "passive",
@@ -42,6 +44,7 @@ CASES = {
 }
 CASES |= {f"{name}, joints of every type": case for name, case in many_in_numbers.cases(MADE).items()}
 CASES |= {f"{name}, joints that do something": case for name, case in passive_in_numbers.cases(MADE).items()}
+CASES |= steps_in_numbers.cases(MADE)
 
 BOUND = 1e-10
 """Of the largest entry: both sides' rounding, 1e-13 here, where the mass matrix has a condition number of 1e3."""

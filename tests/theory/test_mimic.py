@@ -222,6 +222,11 @@ def rows(s: Asked) -> dict[str, Callable[[], list[tuple[Any, Any]]]]:
             for found in [led.forward_dynamics_derivatives(q, v, s.tau, **s.pushed)]
             for pair in zip((found.a, found.da_dq, found.da_dv), (a, *solved), strict=True)
         ],
+        "joint_wrench_derivatives": lambda: s.fields(
+            led.joint_wrench_derivatives(q, v, a, **s.pushed),
+            free.joint_wrench_derivatives(Q, V, A, **s.pushed),
+            **dict.fromkeys(("dwrench_dq", "dwrench_dv", "dwrench_da"), lambda J: J @ S),
+        ),
         "inverse_dynamics_hessian": lambda: s.fields(
             led.inverse_dynamics_hessian(q, v, a, kp, **s.pushed), bent, **second("a")
         ),

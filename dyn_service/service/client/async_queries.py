@@ -76,6 +76,7 @@ class AsyncRobotQueries(RobotProperties, ABC):
     step = awaited(RobotQueries.step)
     inverse_dynamics_derivatives = awaited(RobotQueries.inverse_dynamics_derivatives)
     forward_dynamics_derivatives = awaited(RobotQueries.forward_dynamics_derivatives)
+    joint_wrench_derivatives = awaited(RobotQueries.joint_wrench_derivatives)
     inverse_dynamics_hessian = awaited(RobotQueries.inverse_dynamics_hessian)
     forward_dynamics_hessian = awaited(RobotQueries.forward_dynamics_hessian)
     step_derivatives = awaited(RobotQueries.step_derivatives)

@@ -219,6 +219,14 @@ def test_a_step_that_overflows(service: Service) -> None:
     assert message.endswith("the largest input is dt = 1e+300")
 
 
+def test_a_midpoint_that_is_not_found(service: Service) -> None:
+    inputs = {"q": array([0.3, 0.4]), "v": array([1.0, 30.0]), "tau": array(np.zeros(2)), "dt": 0.5}
+    options = {"integrator": "implicit_midpoint"}
+    code, message, _ = refusal(service, "step_derivatives", "cart_pendulum", inputs, options=options)
+    assert code == "FAILED_PRECONDITION"
+    assert message.endswith("the midpoint does not converge; try a step shorter than dt = 0.5 s")
+
+
 @pytest.mark.parametrize("numbers", [{"mass": "1e95", "length": "1e260"}, {"mass": "1e-309", "length": "1"}])
 def test_a_robot_whose_own_numbers_overflow(numbers: dict[str, str]) -> None:
     """Each number is in range, products are not: no input is the cause."""

@@ -1,8 +1,8 @@
 """Explains numbers in an answer that are not finite; no such answer leaves the server.
 
     angle beyond 2^45 rad                            INVALID_ARGUMENT      adjacent doubles are too far apart
-    NaN where the row allows it                      FAILED_PRECONDITION   the row explains it
     M(q) is singular, and the query inverts it       FAILED_PRECONDITION   no effort gives a finite acceleration
+    NaN where the row allows it                      FAILED_PRECONDITION   the row explains it
     finite with inputs of ordinary size              INVALID_ARGUMENT      products of the inputs overflow
     finite with such inputs without the overlay      INVALID_ARGUMENT      products of the overlay's numbers overflow
     not finite with such inputs                      FAILED_PRECONDITION   products of the robot's numbers overflow
@@ -94,7 +94,8 @@ class Diagnosis:
     def of_output(self, found: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
         """Returns the error for an output of the row; `ask` returns the outputs, packed or not, for other inputs."""
         text, lead = _described(self._row, found, self._names())
-        singular = self._row.outputs[found.output].singular if np.isnan(found.value) else ""
+        spec, method = self._row.outputs[found.output], self._options.get(self._row.kernel_option or "", "")
+        singular = spec.singular if np.isnan(found.value) and spec.singular_by in ("", method) else ""
         return self._explain(text, lead, ask, inverts=bool(self._row.inverts_mass_matrix), singular=singular)
 
     def of_residual(self, found: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
@@ -123,8 +124,6 @@ class Diagnosis:
                     "limit is 2^45 rad, about 3.5e13",
                     path=f"inputs.{pose}",
                 )
-        if singular:
-            return FailedPreconditionError(f"{text}: {singular.format_map(inputs)}")
         ordinary = {name: self._clipped(name, value) for name, value in inputs.items()}
         if inverts and q is not None and q.shape == (self._robot.nq,):
             joint = self._acting(inputs, self._options).singular_joint(ordinary[pose or ""])
@@ -133,6 +132,8 @@ class Diagnosis:
                     f"{text}: the mass matrix is singular at this state: the links moved by joint '{joint}' have no "
                     "inertia along it, so no finite effort gives a finite acceleration"
                 )
+        if singular:
+            return FailedPreconditionError(f"{text}: {singular.format_map(inputs)}")
         if _is_answered(ask, ordinary):
             return _overflow(text, _largest(_entries(self._row, inputs, self._names())))
         laid = self._row.overlay
