@@ -555,9 +555,14 @@ def _of_step(
 
     none, one = ex.zeros(n, n), ex.eye(n)
     q_next, v_next = _stepped(step, tree, at, q, v, dt, ex.horzcat(one, none, none), ex.horzcat(none, one, none))
-    both: Mat = ex.vertcat(q_next.by, v_next.by)
-    of_x, of_tau = row_by_row(both[:, : 2 * n]), row_by_row(both[:, 2 * n :])
-    return {"q": q_next.x, "v": v_next.x, "dx_dx": of_x, "dx_dtau": of_tau}
+    return _state(q_next.x, v_next.x, q_next.by, v_next.by)
+
+
+def _state(q: Mat, v: Mat, of_q: Mat, of_v: Mat) -> dict[str, Mat]:
+    """Outputs of a step. of_q, of_v: changes with q, v and tau, (nv, 3 nv)."""
+    both: Mat = ex.vertcat(of_q, of_v)
+    n = v.shape[0]
+    return {"q": q, "v": v, "dx_dx": row_by_row(both[:, : 2 * n]), "dx_dtau": row_by_row(both[:, 2 * n :])}
 
 
 def _moved(tree: Tree, step: Mat) -> tuple[Mat, Mat]:

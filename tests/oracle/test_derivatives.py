@@ -32,6 +32,7 @@ from tests.oracle.example_robots import path_of
 from tests.oracle.many_types import ManyTypes
 from tests.oracle.test_many_types import WALKING, many_types_urdf, states
 from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relative_error
+from tests.passive import restless
 from tests.terms.interpreting import interpreting
 from tests.terms.steps_in_numbers import GRAVITY, TREES
 from tests.wide import one_in, wide
