@@ -536,12 +536,14 @@ def _of_step(
     if isinstance(tree, RolledTree):
         raise NotRolledError("the derivatives of a step are products of matrices")
     n, several = tree.nv, step is rk4_step
-    symbols = [ex.sym("q", tree.nq), ex.sym("v", n)] if several else [q, v]
-    of = of_forward_dynamics(tree, *symbols, tau, gravity, wrenches)
+    at_q, at_v = (ex.sym("q", tree.nq), ex.sym("v", n)) if several else (q, v)
+    of = of_forward_dynamics(tree, at_q, at_v, tau, gravity, wrenches)
     written = [of.f, of.q, of.v, of.x]
 
     def at(q: _Changing, v: _Changing) -> _Changing:
-        a, a_q, a_v, a_tau = ex.substitute(written, symbols, [ex.densify(q.x), ex.densify(v.x)]) if several else written
+        a, a_q, a_v, a_tau = (
+            ex.substitute(written, [at_q, at_v], [ex.densify(q.x), ex.densify(v.x)]) if several else written
+        )
         return _Changing(a, a_q @ q.by + a_v @ v.by + ex.horzcat(ex.zeros(n, 2 * n), a_tau))
 
     none, one = ex.zeros(n, n), ex.eye(n)

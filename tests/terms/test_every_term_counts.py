@@ -337,8 +337,8 @@ TERMS: Terms = {
         "X dtau/dv": ("of_forward_dynamics", "braked - of.qv", "-of.qv"),
         "at this a": (
             "of_forward_dynamics",
-            "of_inverse_dynamics(tree, q, v, a, mu, gravity, wrenches)",
-            "of_inverse_dynamics(tree, q, v, 0 * a, mu, gravity, wrenches)",
+            "of_inverse_dynamics(tree, q, v, a, mu, gravity, wrenches, with_efforts=True)",
+            "of_inverse_dynamics(tree, q, v, 0 * a, mu, gravity, wrenches, with_efforts=True)",
         ),
     },
     "dynamics.hamilton": {
