@@ -57,22 +57,27 @@ class Mpc(Law):
         self.upper = np.tile(np.concatenate([limits.upper, p.velocity_share * speeds, efforts]), (N + 1, 1))
         self.lower = np.tile(np.concatenate([limits.lower, -p.velocity_share * speeds, -efforts]), (N + 1, 1))
         # the equations A_k x_k + B_k tau_k - x_{k+1} = gap_k; `entries` has the place of each number in [-1, A, B]
-        at = np.zeros((N * 2 * n, self.rows(self.upper).size), dtype=np.intp)
+        shape = N * 2 * n, self.cost.size
+        at = np.full(shape, -1)
         for k in range(N):
             rows, x = slice(2 * n * k, 2 * n * (k + 1)), 3 * n * k
             at[rows, x : x + 2 * n] = 1 + np.arange(4 * n * n).reshape(2 * n, 2 * n) + 4 * n * n * k
             at[rows, x + 2 * n : x + 3 * n] = 1 + 4 * n * n * N + np.arange(2 * n * n).reshape(2 * n, n) + 2 * n * n * k
             np.fill_diagonal(at[rows, x + 3 * n : x + 5 * n], 0)
-        present = at > 0
-        for k in range(N):
-            np.fill_diagonal(present[2 * n * k :, 3 * n * (k + 1) :][: 2 * n, : 2 * n], True)
-        self.entries = at.T[present.T]
-        columns = np.concatenate([[0], np.cumsum(present.sum(axis=0))])
-        self.equations = ca.Sparsity(*at.shape, columns.tolist(), np.nonzero(present.T)[1].tolist())
+        columns, rows = np.nonzero(at.T >= 0)
+        self.entries = at[rows, columns]
+        starts = np.searchsorted(columns, np.arange(shape[1] + 1))
+        shapes = {"h": ca.Sparsity.diag(shape[1]), "a": ca.Sparsity(*shape, starts.tolist(), rows.tolist())}
         structure = {"N": N, "nx": [2 * n] * (N + 1), "nu": [n] * N + [0], "ng": [0] * (N + 1)}
-        self.hessian = ca.DM(ca.Sparsity.diag(at.shape[1]), self.cost)
-        shapes = {"h": self.hessian.sparsity(), "a": self.equations}
-        self.solver = ca.conic("mpc", "hpipm", shapes, {**structure, "error_on_fail": False})
+        options = {"error_on_fail": False, "hpipm": {"mode": "balance"}}
+        self.solver = ca.conic("mpc", "hpipm", shapes, {**structure, **options})
+        # it reads and writes arrays: to make CasADi's own matrices of them would take 1 ms
+        solver, (self.buffer, self.solve) = self.solver, self.solver.buffer()
+        self.given = {name: np.zeros(solver.nnz_in(name)) for name in solver.name_in()}
+        self.found = {name: np.zeros(solver.nnz_out(name)) for name in solver.name_out()}
+        for k, array in enumerate(self.given.values()):
+            self.buffer.set_arg(k, memoryview(array))
+        self.given["h"][:] = self.cost
         self.at_limits, self.failures = 0, 0
 
     def rows(self, z):
@@ -106,20 +111,22 @@ class Mpc(Law):
         )
         linear = (steps.A @ guess[:-1, : 2 * n, None] + steps.B @ guess[:-1, 2 * n :, None])[..., 0]
         gaps = (linear - np.concatenate([steps.q, steps.v], axis=1)).ravel()
-        numbers = np.concatenate([[-1.0], steps.A.ravel(), steps.B.ravel()])[self.entries]
         # a state beyond a limit, after an external push, returns to it within the horizon
         beyond = (1.0 - times / times[-1])[:, None]
         upper = self.upper + beyond * np.maximum(guess[0] - self.upper, 0.0)
         lower = self.lower - beyond * np.maximum(self.lower - guess[0], 0.0)
         upper[0, : 2 * n] = lower[0, : 2 * n] = guess[0, : 2 * n]
         upper[:, 2 * n :], lower[:, 2 * n :] = self.upper[:, 2 * n :], self.lower[:, 2 * n :]
-        found = self.solver(
-            h=self.hessian, g=-self.cost * self.rows(wanted), a=ca.DM(self.equations, numbers), lba=gaps, uba=gaps,
-            lbx=self.rows(lower), ubx=self.rows(upper),
-        )  # fmt: skip
-        solved = self.solver.stats()["success"]
+        np.concatenate([[-1.0], steps.A.ravel(), steps.B.ravel()]).take(self.entries, out=self.given["a"])
+        self.given["lba"][:] = self.given["uba"][:] = gaps
+        self.given["g"][:] = -self.cost * self.rows(wanted)
+        self.given["lbx"][:], self.given["ubx"][:] = self.rows(lower), self.rows(upper)
+        for k, array in enumerate(self.found.values()):
+            self.buffer.set_res(k, memoryview(array))  # a call leaves other addresses
+        self.solve()
+        solved = self.solver.stats(1)["success"]  # memory 1 is the buffer's
         self.failures += not solved
-        z = np.append(np.array(found["x"]), np.zeros(n)).reshape(guess.shape) if solved else guess
+        z = np.append(self.found["x"], np.zeros(n)).reshape(guess.shape) if solved else guess
         z[-1, 2 * n :] = z[-2, 2 * n :]
         self.plan, self.planned = z, starts
         room = np.minimum(z - lower, upper - z)[1:] < 1e-3 * np.minimum(self.upper - self.lower, 1e3)[1:]
