@@ -1230,8 +1230,8 @@ class RobotQueries(RobotProperties, ABC):
     ) -> StepDerivatives:
         """Derivatives of `step` with respect to q, v and tau, and its value.
 
-        The default integrator is not that of `step`: "rk4" takes about four times as long. A and B of the result linearise
-        the step: x' + A dx + B dtau, with x = (q, v).
+        The default integrator is not that of `step`: "rk4" takes about four times as long. A and B of the result
+        linearise the step: x' + A dx + B dtau, with x = (q, v).
         """
 
     @query(
