@@ -4,9 +4,10 @@
     subject to  x_{k+1} = step(x_k, tau_k, dt_k),    x = (q, v),  x_0 measured,    limits of position, velocity, effort
 
 One iteration of sequential quadratic programming per update, the real-time iteration: the steps are linearised about
-the last plan, moved on by one period, by one call of `step_derivatives` for the whole horizon. HPIPM, which CasADi
-brings, solves the quadratic program. The first effort is the command. dt_k is one period at first and grows from knot
-to knot, so that few knots look far ahead. Needs the extra `symbolic`.
+the last plan, moved on by one period, by one call of `step_derivatives` for the whole horizon, whose first row is the
+step from the measured state to the start of the plan. HPIPM, which CasADi brings, solves the quadratic program. The
+first effort is the command. dt_k is one period at first and grows from knot to knot, so that few knots look far ahead.
+Needs the extra `symbolic`.
 
     dyn launch examples/mpc/mpc.launch.yaml --duration 8 --report report
 
