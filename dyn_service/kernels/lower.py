@@ -63,8 +63,8 @@ def with_errors(rolled: Any) -> Any:
     operand = Operand("errors", (2 * ERRORS,), dims=(2 * ERRORS,))
     signature = replace(rolled.signature, inputs=(*rolled.signature.inputs, operand))
     if isinstance(rolled, Staged):
-        parts = (tuple(map(with_errors, of)) for of in (rolled.states, rolled.changes))
-        return Staged(signature, with_errors(rolled.inner), *parts, rolled.joints)
+        states, changes = (tuple(map(with_errors, of)) for of in (rolled.states, rolled.changes))
+        return Staged(signature, with_errors(rolled.inner), states, changes, rolled.joints)
     return replace(rolled, signature=signature, errors=True)
 
 
