@@ -110,7 +110,7 @@ def fixed(robot: Robot, q: np.ndarray, names: Sequence[str]) -> Description:
 
 ROWS = [row for row in QUERIES.values() if row.overlay is not None]
 CASES = [(row, method) for row in ROWS for method in row.kernels if (row.name, method) != ("step_derivatives", "rk4")]
-"""Derivatives of an RK4 step are 57,000 operations, of the same functions as those of the other steps."""
+"""Derivatives of an RK4 step are traced as one graph here, of the same functions as those of the other steps."""
 
 
 class State:

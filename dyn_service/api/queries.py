@@ -1259,8 +1259,8 @@ class RobotQueries(RobotProperties, ABC):
     ) -> StepDerivatives:
         """Derivatives of `step` with respect to q, v and tau, and its value.
 
-        The default integrator is not that of `step`: "rk4" takes RATIO times as long. "implicit_midpoint" is the step
-        of `simulate` with this integrator; q and v are NaN if its iteration does not converge. A and B of the result
+        The default integrator is not that of `step`: "rk4" takes about four times as long. "implicit_midpoint" is the
+        step of `simulate` with this integrator; q and v are NaN if its iteration does not converge. A and B of the
         linearise the step: x' + A dx + B dtau, with x = (q, v).
         """
 

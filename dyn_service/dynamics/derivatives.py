@@ -43,8 +43,8 @@ dynamics using spatial vector algebra', 2022.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import factorial
 from typing import Any
@@ -78,45 +78,73 @@ from dyn_service.dynamics.spatial import (
     skew,
     upper_triangle,
 )
-from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion, walk
+from dyn_service.dynamics.sweeps import PerBody, inward, inward_recursion, of_parent, outward_recursion, walk
 from dyn_service.model.joints.rotations import SMALL, series
 from dyn_service.model.steps import Step, explicit_euler_step, rk4_step, semi_implicit_euler_step
 from dyn_service.model.tree import Tree
 
-_NONE = ex.zeros(3, 1)
+_NONE, _STILL = ex.zeros(3, 1), ex.zeros(6, 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """Per body, V and V-dot, and those of its parent carried to its origin; all in its own axes."""
+    """Per body, V and V-dot, and those of its parent carried to its origin; all in its own axes.
+
+    above: V of the parent in the parent's axes.
+    """
 
     V: PerBody
     A: PerBody
     V_p: PerBody
     A_p: PerBody
+    above: PerBody
 
 
 def motion(
-    tree: Tree, D: PerBody, G: PerBody, v: Mat, a: Mat, gravity: Mat | None = None, *, relative: bool = False
+    tree: Tree,
+    D: PerBody,
+    G: PerBody,
+    v: Mat,
+    a: Mat,
+    gravity: Mat | None = None,
+    *,
+    relative: bool = False,
+    like: Motion | None = None,
 ) -> Motion:
-    """The outward sweep. relative: linear velocities are those relative to the origin of the tree's first body."""
+    """The outward sweep.
+
+    relative: linear velocities are those relative to the origin of the tree's first body. like: a motion with the same
+    velocities, which are not computed again.
+    """
     rates, driven = G @ joint_values(tree, v), G @ joint_values(tree, a)
-    ground = ex.zeros(6, 1) if gravity is None else world_acceleration(gravity)
+    ground = _STILL if gravity is None else world_acceleration(gravity)
 
-    def step(i: int, of_parent: Mat | None) -> Mat:
-        w, u = angular(rates[i]), linear(rates[i])
-        if of_parent is None:
-            V_p, A_p = join(_NONE, -u if relative else _NONE), D[i] @ ground
-        else:
-            V_p, A_p = D[i] @ of_parent[:6], D[i] @ of_parent[6:12]
-            omega = angular(of_parent)
-            A_p = A_p + join(_NONE, D[i].rotation @ cross(omega, cross(omega, D[i].offset)))
-        omega = angular(V_p)
-        own = join(cross(omega, w), 2 * cross(omega, u) + cross(w, u))
-        return ex.vertcat(V_p + rates[i], A_p + driven[i] + own, V_p, A_p)
+    def carried(i: int, V: Mat | None) -> Mat:
+        if V is None:
+            return join(_NONE, -linear(rates[i]) if relative else _NONE)
+        return D[i] @ V
 
-    found = outward_recursion(tree, step)
-    return Motion(*(PerBody(x[k : k + 6] for x in found) for k in (0, 6, 12, 18)))
+    if like is None:
+        V = PerBody(outward_recursion(tree, lambda i, V: carried(i, V) + rates[i]))
+        above = PerBody(of_parent(tree, V, _STILL))
+        V_p = PerBody(carried(i, None if parent < 0 else above[i]) for i, parent in enumerate(tree.parent))
+    else:
+        V, above, V_p = like.V, like.above, like.V_p
+
+    def accelerated(i: int, A: Mat | None) -> Mat:
+        if A is None:
+            return D[i] @ ground
+        omega = angular(above[i])
+        return D[i] @ A + join(_NONE, D[i].rotation @ cross(omega, cross(omega, D[i].offset)))
+
+    def step(i: int, A: Mat | None) -> Mat:
+        w, u, omega = angular(rates[i]), linear(rates[i]), angular(V_p[i])
+        return accelerated(i, A) + driven[i] + join(cross(omega, w), 2 * cross(omega, u) + cross(w, u))
+
+    A = PerBody(outward_recursion(tree, step))
+    A_above = of_parent(tree, A, _STILL)
+    A_p = (accelerated(i, None if parent < 0 else A_above[i]) for i, parent in enumerate(tree.parent))
+    return Motion(V, A, V_p, PerBody(A_p), above)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,13 +160,13 @@ class Branch:
 
     @property
     def column(self) -> Mat:
-        """All numbers; of symmetric matrices the upper triangle."""
-        return ex.vertcat(self.m, self.h, upper_triangle(self.I), upper_triangle(self.rate), self.K, self.F)
+        """All numbers but F; of symmetric matrices the upper triangle."""
+        return ex.vertcat(self.m, self.h, upper_triangle(self.I), upper_triangle(self.rate), self.K)
 
     @classmethod
-    def of(cls, x: Mat) -> Branch:
-        """The inverse of `column`."""
-        return cls(x[0], x[1:4], of_upper_triangle(x[4:10]), of_upper_triangle(x[10:16]), x[16:22], x[22:])
+    def of(cls, x: Mat, F: Mat) -> Branch:
+        """The branch with this `column` and F."""
+        return cls(x[0], x[1:4], of_upper_triangle(x[4:10]), of_upper_triangle(x[10:16]), x[16:], F)
 
     def carried(self, D: Mat) -> Branch:
         """As the parent sees it."""
@@ -163,18 +191,22 @@ class Branch:
         return self.rate @ turns + skew(angular(self.K)) @ turns + 2 * (skew(linear(self.K)) @ shifts)
 
 
-def branches(tree: Tree, D: PerBody, moved: Motion, wrenches: PerBody | None) -> list[Branch]:
-    """The inward sweep."""
-    own = []
+def branches(
+    tree: Tree, D: PerBody, moved: Motion, wrenches: PerBody | None, like: Sequence[Branch] | None = None
+) -> list[Branch]:
+    """The inward sweep. like: the branches of a motion with the same velocities: only F is computed."""
+    own, loads = [], []
     for i, (M, V, A) in enumerate(zip(inertias(tree), moved.V, moved.A, strict=True)):
         omega, K, h = angular(V), M @ V, ex.vertcat(M.H[2, 1], M.H[0, 2], M.H[1, 0])
         F = M @ A + join(cross(omega, M.I @ omega), cross(omega, cross(omega, h)))
-        if wrenches is not None:
-            F = F - wrenches[i]
+        loads.append(F if wrenches is None else F - wrenches[i])
         turned = skew(omega) @ M.I
-        own.append(Branch(M.m[0, 0], h, M.I, turned + turned.T + moment_rate(linear(V), h), K, F).column)
-    carried = inward_recursion(tree, own, lambda i, x: Branch.of(x).carried(D[i]).column)
-    return [Branch.of(x) for x in carried]
+        own.append(Branch(M.m[0, 0], h, M.I, turned + turned.T + moment_rate(linear(V), h), K, F))
+    F = inward(tree, D, loads)
+    if like is not None:
+        return [replace(of, F=F_i) for of, F_i in zip(like, F, strict=True)]
+    columns = inward_recursion(tree, [of.column for of in own], lambda i, x: Branch.of(x, _STILL).carried(D[i]).column)
+    return [Branch.of(x, F_i) for x, F_i in zip(columns, F, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,11 +256,34 @@ class Derivatives:
     x: Any
 
 
-def of_inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
-    """tau, (18a), and its derivatives with respect to q, v and a."""
-    D, G, rotor = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
+@dataclass(frozen=True, eq=False)
+class Swept:
+    """What both sweeps compute: D, G, the motion and the branches."""
+
+    D: PerBody
+    G: PerBody
+    moved: Motion
+    branch: list[Branch]
+
+
+def swept(
+    tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None, like: Swept | None = None
+) -> Swept:
+    """Both sweeps. like: those of the same q and v."""
+    if like is not None:
+        moved = motion(tree, like.D, like.G, v, a, gravity, relative=True, like=like.moved)
+        return Swept(like.D, like.G, moved, branches(tree, like.D, moved, wrenches, like.branch))
+    D, G = influences(tree, q), motion_subspaces(tree)
     moved = motion(tree, D, G, v, a, gravity, relative=True)
-    branch = branches(tree, D, moved, wrenches)
+    return Swept(D, G, moved, branches(tree, D, moved, wrenches))
+
+
+def of_inverse_dynamics(
+    tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None, like: Swept | None = None
+) -> Derivatives:
+    """tau, (18a), and its derivatives with respect to q, v and a. like: see `swept`."""
+    both, rotor = swept(tree, q, v, a, gravity, wrenches, like), passive.armatures(tree)
+    D, G, moved, branch = both.D, both.G, both.moved, both.branch
     ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
 
     def start(i: int) -> tuple[Mat, Mat | None]:
@@ -362,19 +417,19 @@ def entries_of(tree: Tree, M: Mat) -> mass_matrix.Entries:
 
 def net_efforts(
     tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None
-) -> tuple[Mat, mass_matrix.Entries | Walk]:
-    """M a of (19a), (nv,), and the entries of M, (nv, nv), by the sweeps of the derivatives."""
-    D, G = influences(tree, q), motion_subspaces(tree)
-    still = branches(tree, D, motion(tree, D, G, v, ex.zeros(tree.nv, 1), gravity, relative=True), wrenches)
-    bias = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, still, strict=True)))
-    return zero_locked(tree, tau) - bias - passive.efforts(tree, q, v), mass_entries(tree, D, G, still)
+) -> tuple[Mat, mass_matrix.Entries | Walk, Swept]:
+    """M a of (19a), (nv,), the entries of M, (nv, nv), by the sweeps of the derivatives, and these, without a."""
+    still = swept(tree, q, v, ex.zeros(tree.nv, 1), gravity, wrenches)
+    bias = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(still.G, still.branch, strict=True)))
+    M = mass_entries(tree, still.D, still.G, still.branch)
+    return zero_locked(tree, tau) - bias - passive.efforts(tree, q, v), M, still
 
 
 def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
     """a, (19a), and its derivatives with respect to q, v and tau."""
-    net, M = net_efforts(tree, q, v, tau, gravity, wrenches)
+    net, M, still = net_efforts(tree, q, v, tau, gravity, wrenches)
     a = mass_matrix.solve(tree, M, net)
-    of_tau = of_inverse_dynamics(tree, q, v, a, gravity, wrenches)
+    of_tau = of_inverse_dynamics(tree, q, v, a, gravity, wrenches, still)
     if isinstance(M, Walk):
         own = PairMatrix(of_tau.q.walk, [ex.zeros(*X.shape) for X in of_tau.q.first])
         inverse = Solved(M, plus_diagonal(tree, own, zero_locked(tree, ex.full(tree.nv, 1, 1.0))), symmetric=True)
@@ -545,12 +600,14 @@ def _of_step(
     if isinstance(tree, RolledTree):
         raise NotRolledError("the derivatives of a step are products of matrices")
     n, several = tree.nv, step is rk4_step
-    symbols = [ex.sym("q", tree.nq), ex.sym("v", n)] if several else [q, v]
-    of = of_forward_dynamics(tree, *symbols, tau, gravity, wrenches)
+    at_q, at_v = (ex.sym("q", tree.nq), ex.sym("v", n)) if several else (q, v)
+    of = of_forward_dynamics(tree, at_q, at_v, tau, gravity, wrenches)
     written = [of.f, of.q, of.v, of.x]
 
     def at(q: _Changing, v: _Changing) -> _Changing:
-        a, a_q, a_v, a_tau = ex.substitute(written, symbols, [ex.densify(q.x), ex.densify(v.x)]) if several else written
+        a, a_q, a_v, a_tau = (
+            ex.substitute(written, [at_q, at_v], [ex.densify(q.x), ex.densify(v.x)]) if several else written
+        )
         return _Changing(a, a_q @ q.by + a_v @ v.by + ex.horzcat(ex.zeros(n, 2 * n), a_tau))
 
     none, one = ex.zeros(n, n), ex.eye(n)

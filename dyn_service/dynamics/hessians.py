@@ -50,10 +50,8 @@ from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.derivatives import Motion, assembled, ground_of, loaded
 from dyn_service.dynamics.kinematics import (
     free_selector,
-    influences,
     joint_values,
     joint_vector,
-    motion_subspaces,
     zero_locked,
 )
 from dyn_service.dynamics.newton_euler import inertias
@@ -153,14 +151,17 @@ def of_inverse_dynamics(
     weights: Mat,
     gravity: Mat,
     wrenches: PerBody | None,
+    like: derivatives.Swept | None = None,
     *,
     with_efforts: bool = False,
 ) -> Hessian:
-    """That of weights . tau, (18a), over q, v and a. with_efforts: whether it has the derivatives of tau."""
+    """That of weights . tau, (18a), over q, v and a.
+
+    like: see `derivatives.swept`. with_efforts: whether it has the derivatives of tau.
+    """
     weights = zero_locked(tree, weights)
-    D, G = influences(tree, q), motion_subspaces(tree)
-    moved = derivatives.motion(tree, D, G, v, a, gravity, relative=True)
-    branch = derivatives.branches(tree, D, moved, wrenches)
+    both = derivatives.swept(tree, q, v, a, gravity, wrenches, like)
+    D, G, moved, branch = both.D, both.G, both.moved, both.branch
     ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
     W, Xi = _velocities(tree, D, G, weights)
     weighted = _branches(tree, D, moved, W)
@@ -228,10 +229,10 @@ def of_forward_dynamics(
     tree: Tree, q: Mat, v: Mat, tau: Mat, weights: Mat, gravity: Mat, wrenches: PerBody | None
 ) -> Hessian:
     """That of weights . a, (19a), over q, v and tau."""
-    net, M = derivatives.net_efforts(tree, q, v, tau, gravity, wrenches)
+    net, M, still = derivatives.net_efforts(tree, q, v, tau, gravity, wrenches)
     found = mass_matrix.solve(tree, M, ex.horzcat(net, zero_locked(tree, weights)))
     a, mu = found[:, 0], found[:, 1]
-    of = of_inverse_dynamics(tree, q, v, a, mu, gravity, wrenches, with_efforts=True)
+    of = of_inverse_dynamics(tree, q, v, a, mu, gravity, wrenches, still, with_efforts=True)
     of_q, of_v = of.efforts
     if isinstance(M, Walk):
         Z = Solved(M, -of.qx.T)

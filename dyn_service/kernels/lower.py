@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ from dyn_service.kernels.llvm_ir import (
     word,
 )
 from dyn_service.kernels.loop import BODY, PLACES, SIZES
-from dyn_service.kernels.rolled import SOLVED_COLUMNS, Address, Equations, Rolled, Step, Walks
+from dyn_service.kernels.rolled import SOLVED_COLUMNS, Address, Rolled, Step, Walks
 from dyn_service.kernels.row_selection import is_selectable
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.staged import Staged
@@ -63,8 +63,8 @@ def with_errors(rolled: Any) -> Any:
     operand = Operand("errors", (2 * ERRORS,), dims=(2 * ERRORS,))
     signature = replace(rolled.signature, inputs=(*rolled.signature.inputs, operand))
     if isinstance(rolled, Staged):
-        parts = (tuple(map(with_errors, of)) for of in (rolled.states, rolled.changes))
-        return Staged(signature, with_errors(rolled.inner), *parts, rolled.joints)
+        states, changes = (tuple(map(with_errors, of)) for of in (rolled.states, rolled.changes))
+        return Staged(signature, with_errors(rolled.inner), states, changes, rolled.joints)
     return replace(rolled, signature=signature, errors=True)
 
 
@@ -561,12 +561,16 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
                 with chain_from(b, tables.entry(b, "parent", a), lambda i: tables.entry(b, "parent", i)) as i:
                     call(others, b.add(row, tables.entry(b, "kind", i)), i, a)
 
+    equations = _Factors(b, vector, rolled, tables, source, shared)
+
     def solve(after: int) -> None:
         for n, of in enumerate(rolled.equations):
             if of.after == after:
                 empty(at(b, shared, integer(size * rolled.velocities * rolled.shared)), rolled.matrix)
                 visit(f"matrix{n}", of.matrix)
-                _emit_solution(b, vector, rolled, tables, of, source, shared)
+                equations.factor()
+                for column in range(of.first, of.first + of.count):
+                    equations.solve(at(b, shared, integer(size * rolled.velocities * column)))
 
     for p, each in enumerate(rolled.passes):
         solve(p)
@@ -578,8 +582,7 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
     for w, walks in enumerate(rolled.walks):
         visit(f"walk{w}", walks)
     for solved in rolled.solved:
-        x = at(b, target, integer(size * solved.first))
-        _emit_matrix_solution(b, vector, rolled, tables, source, x, shared, solved.symmetric)
+        equations.solve_matrix(at(b, target, integer(size * solved.first)), symmetric=solved.symmetric)
     if rolled.products:
         _emit_products(b, vector, rolled, tables, source, target, factors)
     for solved in rolled.solved:
@@ -592,151 +595,121 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
     return emitted
 
 
-def _emit_solution(
-    b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, tables: _Tables, of: Equations, source: Any, shared: Any
-) -> None:
-    """Emits the factorisation of the matrix as L^T D L, in place, and the solutions, see `rolled.Elimination`."""
-    size, count, width = 8 * vector.count, rolled.velocities, rolled.elimination.width
-    matrix = at(b, shared, integer(size * count * rolled.shared))
-    rounded = _rounding(b, vector, rolled, source)
+class _Factors:
+    """Emits the factorisation of the matrix of equations as L^T D L, in place, and solutions; see `rolled.Elimination`.
 
-    def load(place: Any) -> Any:
-        return b.load(place, align=size, typ=vector)
-
-    def store(value: Any, place: Any) -> None:
-        b.store(value, place, align=size)
-
-    def less(place: Any, x: Any, y: Any, i: Any, j: Any) -> None:
-        """Subtracts the product x y from what is stored."""
-        product = rounded(b.fmul(x, y, flags=_FLAGS), i, b.add(j, integer(1)))
-        store(rounded(b.fsub(load(place), product, flags=_FLAGS), i, j), place)
-
-    def from_last() -> Any:
-        return loop_over(b, integer(count))
-
-    def before(k: Any) -> Any:
-        return chain_from(b, k, lambda i: tables.entry(b, "before", i))
-
-    def row(k: Any) -> Any:
-        return vector_address(b, matrix, vector, b.mul(k, integer(width)))
-
-    def cell(row: Any, j: Any) -> Any:
-        return vector_address(b, row, vector, tables.entry(b, "place", j))
-
-    with from_last() as n:
-        k = tables.entry(b, "order", b.sub(integer(count - 1), n))
-        of_k = row(k)
-        pivot = cell(of_k, k)
-        inverse = rounded(b.fdiv(ir.Constant(vector, [1.0] * vector.count), load(pivot), flags=_FLAGS), k, k)
-        store(inverse, pivot)
-        with before(tables.entry(b, "before", k)) as i:
-            of_i, place = row(i), cell(of_k, i)
-            share = rounded(b.fmul(load(place), inverse, flags=_FLAGS), k, i)
-            with loop_over(b, b.add(tables.entry(b, "place", i), integer(1))) as j:
-                entry = load(vector_address(b, of_k, vector, j))
-                less(vector_address(b, of_i, vector, j), share, entry, i, j)
-            store(share, place)
-    for column in range(of.first, of.first + of.count):
-        x = at(b, shared, integer(size * count * column))
-
-        def entry_of(k: Any, x: Any = x) -> Any:
-            return vector_address(b, x, vector, k)
-
-        with from_last() as n:
-            k = tables.entry(b, "order", b.sub(integer(count - 1), n))
-            of_k, own = row(k), load(entry_of(k))
-            with before(tables.entry(b, "before", k)) as i:
-                less(entry_of(i), load(cell(of_k, i)), own, i, k)
-        with from_last() as n:
-            k = tables.entry(b, "order", n)
-            of_k, place = row(k), entry_of(k)
-            store(rounded(b.fmul(load(place), load(cell(of_k, k)), flags=_FLAGS), k, k), place)
-            with before(tables.entry(b, "before", k)) as i:
-                less(place, load(cell(of_k, i)), load(entry_of(i)), k, i)
-
-
-def _emit_matrix_solution(
-    b: ir.IRBuilder,
-    vector: ir.VectorType,
-    rolled: Rolled,
-    tables: _Tables,
-    source: Any,
-    x: Any,
-    shared: Any,
-    symmetric: bool,
-) -> None:
-    """Emits the solutions for the columns of x, (nv, nv), in place, with the factors of `_emit_solution`.
-
-    Some columns at a time, whose sums are in registers. symmetric: x is diagonal; of the solutions the half that is
-    found first is copied to the other.
+    The rounding errors of solutions are the same for all columns.
     """
-    size, count, width = 8 * vector.count, rolled.velocities, rolled.elimination.width
-    matrix = at(b, shared, integer(size * count * rolled.shared))
-    errors = at(b, source, integer(size * sum(operand.size for operand in rolled.signature.inputs[:-1])))
 
-    tile = at(b, matrix, integer(size * count * width))
+    def __init__(
+        self, b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, tables: _Tables, source: Any, shared: Any
+    ) -> None:
+        self._b, self._vector, self._rolled, self._tables = b, vector, rolled, tables
+        self._size, self._count = 8 * vector.count, rolled.velocities
+        self._matrix = at(b, shared, integer(self._size * self._count * rolled.shared))
+        self._errors = at(b, source, integer(self._size * sum(of.size for of in rolled.signature.inputs[:-1])))
+        self._rounded = _rounding(b, vector, rolled, source)
 
-    def cells(k: Any, column: Any, number: int = 1) -> list[Any]:
-        """Returns the places in row k from a column on."""
-        first = vector_address(b, x, vector, b.add(b.mul(k, integer(count)), column))
-        return [at(b, first, integer(size * n)) for n in range(number)]
+    def _load(self, place: Any) -> Any:
+        return self._b.load(place, align=self._size, typ=self._vector)
 
-    def copies(k: Any, number: int) -> list[Any]:
-        """Returns the places of row k in the copy of some columns, which are far apart in x."""
-        first = vector_address(b, tile, vector, b.mul(k, integer(number)))
-        return [at(b, first, integer(size * n)) for n in range(number)]
-
-    def load(place: Any) -> Any:
-        return b.load(place, align=size, typ=vector)
-
-    def store(values: Sequence[Any], places: Sequence[Any]) -> None:
+    def _store(self, values: Sequence[Any], places: Sequence[Any]) -> None:
         for value, place in zip(values, places, strict=True):
-            b.store(value, place, align=size)
+            self._b.store(value, place, align=self._size)
 
-    def factor(k: Any, j: Any) -> Any:
-        return load(vector_address(b, matrix, vector, b.add(b.mul(k, integer(width)), tables.entry(b, "place", j))))
+    def _entries(self, buffer: Any, first: Any, number: int = 1) -> list[Any]:
+        """Returns the places of consecutive entries."""
+        start = vector_address(self._b, buffer, self._vector, first)
+        return [at(self._b, start, integer(self._size * n)) for n in range(number)]
 
-    def error(i: Any, j: Any) -> Any:
-        return load(_error(b, vector, errors, i, j)) if rolled.errors else None
+    def _row(self, k: Any) -> Any:
+        return self._entries(self._matrix, self._b.mul(k, integer(self._rolled.elimination.width)))[0]
 
-    def times(value: Any, by: Any) -> Any:
-        return value if by is None else b.fmul(value, by)
+    def _cell(self, row: Any, j: Any) -> Any:
+        return self._entries(row, self._tables.entry(self._b, "place", j))[0]
 
-    def less(sums: Sequence[Any], k: Any, i: Any, others: Sequence[Any]) -> list[Any]:
-        """Subtracts the factor of rows k and i times the others; the rounding errors are those of all columns."""
-        share, rounding = times(factor(k, i), error(k, i)), error(i, k)
+    def _before(self, k: Any, sums: Sequence[Any] = ()) -> Any:
+        entry = self._tables.entry
+        return chain_from(self._b, entry(self._b, "before", k), lambda i: entry(self._b, "before", i), sums)
+
+    def factor(self) -> None:
+        """Factors the stored matrix."""
+        b, rounded = self._b, self._rounded
+        with loop_over(b, integer(self._count)) as n:
+            k = self._tables.entry(b, "order", b.sub(integer(self._count - 1), n))
+            of_k = self._row(k)
+            pivot = self._cell(of_k, k)
+            one = ir.Constant(self._vector, [1.0] * self._vector.count)
+            inverse = rounded(b.fdiv(one, self._load(pivot), flags=_FLAGS), k, k)
+            self._store([inverse], [pivot])
+            with self._before(k) as i:
+                of_i, place = self._row(i), self._cell(of_k, i)
+                share = rounded(b.fmul(self._load(place), inverse, flags=_FLAGS), k, i)
+                with loop_over(b, b.add(self._tables.entry(b, "place", i), integer(1))) as j:
+                    (own,), (other,) = self._entries(of_i, j), self._entries(of_k, j)
+                    product = rounded(b.fmul(share, self._load(other), flags=_FLAGS), i, b.add(j, integer(1)))
+                    self._store([rounded(b.fsub(self._load(own), product, flags=_FLAGS), i, j)], [own])
+                self._store([share], [place])
+
+    def _less(self, sums: Sequence[Any], k: Any, i: Any, others: Sequence[Any]) -> list[Any]:
+        """Subtracts the factor of rows k and i times the others."""
+        b, rounded = self._b, self._rounded
+        share = rounded(self._load(self._cell(self._row(k), i)), k, i)
         pairs = zip(sums, others, strict=True)
-        return [times(b.fsub(own, b.fmul(share, y, flags=_FLAGS), flags=_FLAGS), rounding) for own, y in pairs]
+        return [rounded(b.fsub(own, b.fmul(share, y, flags=_FLAGS), flags=_FLAGS), i, k) for own, y in pairs]
 
-    def before(k: Any, sums: Sequence[Any] = ()) -> Any:
-        return chain_from(b, tables.entry(b, "before", k), lambda i: tables.entry(b, "before", i), sums)
+    def solve(self, x: Any) -> None:
+        """Replaces the entries of x, (nv,), by the solution."""
+        self._substitute(integer(self._count), lambda k: self._entries(x, k))
 
-    # Entry c of v depends on none after it: of column c of a diagonal x, rows after c stay 0 at first.
-    in_order = rolled.elimination.order == tuple(range(count))
-    for begin, end, step in _tiles(0, count, SOLVED_COLUMNS):
-        with loop_over(b, integer(end), start=integer(begin), step=step) as c:
-            rows = b.add(c, integer(step)) if symmetric and in_order else integer(count)
-            with loop_over(b, rows) as k:
-                store(list(map(load, cells(k, c, step))), copies(k, step))
-            with loop_over(b, rows) as n:
-                k = tables.entry(b, "order", b.sub(b.sub(rows, integer(1)), n))
-                own = list(map(load, copies(k, step)))
-                with before(k) as i:
-                    places = copies(i, step)
-                    store(less(list(map(load, places)), k, i, own), places)
-            with loop_over(b, rows) as n:
-                k = tables.entry(b, "order", n)
-                inverse, rounding, places = factor(k, k), error(k, k), copies(k, step)
-                own = [times(b.fmul(load(place), inverse, flags=_FLAGS), rounding) for place in places]
-                chain = before(k, own)
-                with chain as i:
-                    chain.values = less(chain.values, k, i, list(map(load, copies(i, step))))
-                store(chain.values, places)
-                store(chain.values, cells(k, c, step))
-    if symmetric:
-        with loop_over(b, integer(count)) as n, loop_over(b, n) as m:
-            i, j = tables.entry(b, "order", n), tables.entry(b, "order", m)
-            store(list(map(load, cells(j, i))), cells(i, j))
+    def _substitute(
+        self, rows: Any, places: Callable[[Any], list[Any]], copies: Callable[[Any], list[Any]] | None = None
+    ) -> None:
+        """Emits both substitutions for some columns: first rows, their places, and others that get the solution."""
+        b = self._b
+        with loop_over(b, rows) as n:
+            k = self._tables.entry(b, "order", b.sub(b.sub(rows, integer(1)), n))
+            own = list(map(self._load, places(k)))
+            with self._before(k) as i:
+                to = places(i)
+                self._store(self._less(list(map(self._load, to)), k, i, own), to)
+        with loop_over(b, rows) as n:
+            k = self._tables.entry(b, "order", n)
+            inverse, to = self._load(self._cell(self._row(k), k)), places(k)
+            own = [self._rounded(b.fmul(self._load(place), inverse, flags=_FLAGS), k, k) for place in to]
+            chain = self._before(k, own)
+            with chain as i:
+                chain.values = self._less(chain.values, k, i, list(map(self._load, places(i))))
+            self._store(chain.values, to)
+            if copies is not None:
+                self._store(chain.values, copies(k))
+
+    def solve_matrix(self, x: Any, *, symmetric: bool) -> None:
+        """Replaces the entries of x, (nv, nv), by the solutions for its columns.
+
+        Some columns at a time, copied together. symmetric: x is diagonal; of the solutions the half that is found first
+        is copied to the other.
+        """
+        b, count, of = self._b, self._count, self._rolled.elimination
+        tile = at(b, self._matrix, integer(self._size * count * of.width))
+        # Entry c of v depends on none after it: of column c of a diagonal x, rows after c stay 0 at first.
+        in_order = of.order == tuple(range(count))
+
+        def cells(k: Any, column: Any, number: int = 1) -> list[Any]:
+            return self._entries(x, b.add(b.mul(k, integer(count)), column), number)
+
+        for begin, end, step in _tiles(0, count, SOLVED_COLUMNS):
+            with loop_over(b, integer(end), start=integer(begin), step=step) as c:
+                copies = partial(lambda step, k: self._entries(tile, b.mul(k, integer(step)), step), step)
+                given = partial(lambda step, c, k: cells(k, c, step), step, c)
+                rows = b.add(c, integer(step)) if symmetric and in_order else integer(count)
+                with loop_over(b, rows) as k:
+                    self._store(list(map(self._load, given(k))), copies(k))
+                self._substitute(rows, copies, given)
+        if symmetric:
+            with loop_over(b, integer(count)) as n, loop_over(b, n) as m:
+                i, j = self._tables.entry(b, "order", n), self._tables.entry(b, "order", m)
+                self._store(list(map(self._load, cells(j, i))), cells(i, j))
 
 
 TILE = 4

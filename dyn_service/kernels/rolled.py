@@ -539,7 +539,9 @@ class _Passes:
     def _of_parameters(self, of: Any, start: int) -> list[tuple[Address, int | None]]:
         """Returns the same of the dynamic parameters: those of all links, then part by part those of all rates."""
         width, rates = len(INERTIAL), self.tree.nr
-        found = [(Address(of, start + n, "nb", width), k) for k in self.kinds for n in range(width)]
+        found: list[tuple[Address, int | None]] = [
+            (Address(of, start + n, "nb", width), k) for k in self.kinds for n in range(width)
+        ]
         for part in range(len(LINEAR)):
             first = start + width * len(self.tree) + part * rates
             found += [(Address(of, first + n, "nr", 1), k) for k, n in self.entries["nr"]]

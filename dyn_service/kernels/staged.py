@@ -167,7 +167,8 @@ class _Interpreted:
                 for entry in np.ndindex(A.shape[-2:]):
                     A[..., entry[0], entry[1]] = rounded(begun, A[..., entry[0], entry[1]].copy())
                     begun += 1
-            return A @ X
+            found: np.ndarray = A @ X
+            return found
 
         def changes(part: Any) -> np.ndarray:
             """(states, 2 nv, 3 nv)."""

@@ -4,9 +4,10 @@
     subject to  x_{k+1} = step(x_k, tau_k, dt_k),    x = (q, v),  x_0 measured,    limits of position, velocity, effort
 
 One iteration of sequential quadratic programming per update, the real-time iteration: the steps are linearised about
-the last plan, moved on by one period, by one call of `step_derivatives` for the whole horizon. HPIPM, which CasADi
-brings, solves the quadratic program. The first effort is the command. dt_k is one period at first and grows from knot
-to knot, so that few knots look far ahead. Needs the extra `symbolic`.
+the last plan, moved on by one period, by one call of `step_derivatives` for the whole horizon, whose first row is the
+step from the measured state to the start of the plan. HPIPM, which CasADi brings, solves the quadratic program. The
+first effort is the command. dt_k is one period at first and grows from knot to knot, so that few knots look far ahead.
+Needs the extra `symbolic`.
 
     dyn launch examples/mpc/mpc.launch.yaml --duration 8 --report report
 
@@ -104,21 +105,21 @@ class Mpc(Law):
             guess = np.stack([np.interp(moved, times, column) for column in self.plan.T], axis=1)
         here = state.measured
         tau = guess[0, 2 * n :] if self.plan is None else self.plan[0, 2 * n :]
-        now = model.step(here.q, here.v, tau, max(starts - here.t, 0.0))  # the last command acts until then
-        guess[0, : 2 * n] = np.concatenate([now.q, now.v])
-        steps = model.step_derivatives(
-            guess[:-1, :n], guess[:-1, n : 2 * n], guess[:-1, 2 * n :], self.dt, integrator="rk4"
-        )
-        linear = (steps.A @ guess[:-1, : 2 * n, None] + steps.B @ guess[:-1, 2 * n :, None])[..., 0]
-        gaps = (linear - np.concatenate([steps.q, steps.v], axis=1)).ravel()
+        # the first step is from the measured state: the last command acts until the plan starts
+        at = np.concatenate([np.concatenate([here.q, here.v, tau])[None], guess[:-1]])
+        dt = np.concatenate([[[max(starts - here.t, 0.0)]], self.dt])
+        steps = model.step_derivatives(at[:, :n], at[:, n : 2 * n], at[:, 2 * n :], dt, integrator="rk4")
+        reached, A, B = np.concatenate([steps.q, steps.v], axis=1), steps.A[1:], steps.B[1:]
+        gaps = (A @ guess[:-1, : 2 * n, None] + B @ guess[:-1, 2 * n :, None])[..., 0] - reached[1:]
+        guess[0, : 2 * n] = reached[0]
         # a state beyond a limit, after an external push, returns to it within the horizon
         beyond = (1.0 - times / times[-1])[:, None]
         upper = self.upper + beyond * np.maximum(guess[0] - self.upper, 0.0)
         lower = self.lower - beyond * np.maximum(self.lower - guess[0], 0.0)
         upper[0, : 2 * n] = lower[0, : 2 * n] = guess[0, : 2 * n]
         upper[:, 2 * n :], lower[:, 2 * n :] = self.upper[:, 2 * n :], self.lower[:, 2 * n :]
-        np.concatenate([[-1.0], steps.A.ravel(), steps.B.ravel()]).take(self.entries, out=self.given["a"])
-        self.given["lba"][:] = self.given["uba"][:] = gaps
+        np.concatenate([[-1.0], A.ravel(), B.ravel()]).take(self.entries, out=self.given["a"])
+        self.given["lba"][:] = self.given["uba"][:] = gaps.ravel()
         self.given["g"][:] = -self.cost * self.rows(wanted)
         self.given["lbx"][:], self.given["ubx"][:] = self.rows(lower), self.rows(upper)
         for k, array in enumerate(self.found.values()):

@@ -25,7 +25,7 @@ from dyn_service.kernels.direct import Arguments, direct_call
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.loop import Body
-from dyn_service.kernels.rolled import MAX_KINDS, Rolled, roll
+from dyn_service.kernels.rolled import FEW_KINDS, MAX_KINDS, Rolled, roll
 from dyn_service.kernels.rollout import Block, Stage, run_stages
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.staged import staged
@@ -492,10 +492,13 @@ def test_memory_decides_how_many_states_are_computed_at_a_time(monkeypatch: pyte
     assert {None, (1, 1), (1, 2)} < found
 
 
-def test_kinds_of_bodies_are_few(long_chain: Robot) -> None:
-    loops, _ = kernel_of(long_chain, "inverse_dynamics", "", WITHOUT_WRENCHES)
-    assert isinstance(loops, Rolled)
-    assert len(set(loops.kind)) <= MAX_KINDS
+def test_kinds_of_bodies_are_few() -> None:
+    """Zeros at the same places only make a kind of their own where there are few kinds."""
+    robot = Robot.from_urdf(URDF / "ten_body_tree.urdf")
+    few, signature = kernel_of(robot, "inverse_dynamics", "", WITHOUT_WRENCHES)
+    more = roll(frames.kernel_tree(robot.tree, signature.bodies), signature, MAX_KINDS)
+    assert max(few.kind) < FEW_KINDS <= max(more.kind) < MAX_KINDS
+    assert more.operations < few.operations
 
 
 def test_a_long_chain_agrees_with_pinocchio(long_chain: Robot) -> None:

@@ -270,7 +270,7 @@ TERMS: Terms = {
     },
     "dynamics.derivatives": {
         "omega x (omega x d)": ("motion", "cross(omega, cross(omega, D[i].offset))", "0 * D[i].offset"),
-        "v of the ground": ("motion", "D[i] @ of_parent[:6]", "ex.vertcat((D[i] @ of_parent[:6])[:3], 0, 0, 0)"),
+        "v of the ground": ("motion", "D[i] @ V", "ex.vertcat((D[i] @ V)[:3], 0, 0, 0)"),
         "psi": ("ground_of", "omega @ g", "0 * g"),
         "Omega: omega-dot x g": ("ground_of", "turned @ g + omega @ psi", "omega @ psi"),
         "Omega: omega x psi": ("ground_of", "turned @ g + omega @ psi", "turned @ g"),
@@ -303,8 +303,8 @@ TERMS: Terms = {
         ),
         "at this a": (
             "of_forward_dynamics",
-            "of_inverse_dynamics(tree, q, v, a, gravity, wrenches)",
-            "of_inverse_dynamics(tree, q, v, 0 * a, gravity, wrenches)",
+            "of_inverse_dynamics(tree, q, v, a, gravity, wrenches, still)",
+            "of_inverse_dynamics(tree, q, v, 0 * a, gravity, wrenches, still)",
         ),
     },
     "dynamics.hessians": {
@@ -338,8 +338,8 @@ TERMS: Terms = {
         "X dtau/dv": ("of_forward_dynamics", "braked - of.qv", "-of.qv"),
         "at this a": (
             "of_forward_dynamics",
-            "of_inverse_dynamics(tree, q, v, a, mu, gravity, wrenches, with_efforts=True)",
-            "of_inverse_dynamics(tree, q, v, 0 * a, mu, gravity, wrenches, with_efforts=True)",
+            "of_inverse_dynamics(tree, q, v, a, mu, gravity, wrenches, still, with_efforts=True)",
+            "of_inverse_dynamics(tree, q, v, 0 * a, mu, gravity, wrenches, still, with_efforts=True)",
         ),
     },
     "dynamics.hamilton": {
