@@ -188,6 +188,12 @@ PARAMETRIC = {
     "mass_matrix": 1506,
     "step-rk4": 10992,
     "constraint_forces": 4036,
+    "inverse_dynamics_derivatives": 6216,
+    "forward_dynamics_derivatives": 10393,
+    "joint_wrench_derivatives": 17310,
+    "inverse_dynamics_hessian": 10513,
+    "momentum_derivatives": 2560,
+    "centroidal_derivatives": 6860,
 }
 """Operations of kernels with the numbers of bodies and joints as inputs, of which none is folded."""
 
@@ -205,6 +211,12 @@ CLOSING_AS_ONE = {
     "mass_matrix": 860,
     "constraint_forces": 3071,
     "step-rk4": 7862,
+    "inverse_dynamics_derivatives": 4178,
+    "forward_dynamics_derivatives": 7013,
+    "joint_wrench_derivatives": 12514,
+    "inverse_dynamics_hessian": 7122,
+    "momentum_derivatives": 1556,
+    "centroidal_derivatives": 5113,
 }
 """Operations with mimicking fingers, 8 entries of v: forward dynamics then uses the mass matrix."""
 

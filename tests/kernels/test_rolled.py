@@ -162,7 +162,9 @@ def test_joints_of_every_type(manifold: Robot, row: str) -> None:
     assert_equal(manifold, row, next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
 
 
-@pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "constraint_forces"])
+@pytest.mark.parametrize(
+    "row", ["inverse_dynamics", "forward_dynamics", "constraint_forces", "joint_wrench_derivatives"]
+)
 def test_wrenches_and_numbers_as_inputs(mixed: Robot, row: str) -> None:
     method = next(iter(QUERIES[row].kernels))
     assert_equal(mixed, row, method, WITH_WRENCHES)

@@ -69,9 +69,10 @@ def test_no_query_loses_digits(group: int) -> None:
         # in turn: the gate's time.
         few = [IN_FRAMES[(seed + k) % len(IN_FRAMES)] for k in (0, 5)]
         asked = IN_FRAMES if seed % ALL_OF == FIRST else few
-        # Hessians are large: trees of a few bodies, so that their tests take seconds.
+        # Hessians and steps are large: trees of a few bodies, so that their tests take seconds.
         sizes = {8: [of for of in asked if of[0].endswith("_hessian")]}
-        sizes[24] = [of for of in asked if of not in sizes[8]]
+        sizes[4] = [of for of in asked if of[0] == "step_derivatives"]
+        sizes[24] = [of for of in asked if of not in (*sizes[8], *sizes[4])]
         for finding in (x for most, of in sizes.items() for x in of_graphs(nasty_urdf(seed, most=most), seed, of)):
             assert finding.ratio <= 10.0, (seed, finding)
             if finding.query in UNCANCELLED:
