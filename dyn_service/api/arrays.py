@@ -88,7 +88,7 @@ def is_labelled(value: Any) -> bool:
 
 def holds_labelled(value: Any) -> bool:
     """Returns whether an array of xarray or dask is a value, or in its lists, maps and fields."""
-    if _LABELLED.isdisjoint(sys.modules) or value.__class__ in _PLAIN:
+    if not any(map(sys.modules.__contains__, _LABELLED)) or value.__class__ in _PLAIN:
         return False
     if isinstance(value, list | tuple):
         return any(map(holds_labelled, value))

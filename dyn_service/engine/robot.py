@@ -856,8 +856,9 @@ class Robot(RobotQueries):
         robot = self.asked(entry, arguments)
         # A gravity in the arguments replaces the robot's own, which may have leading axes.
         lead = robot.lead if arguments.get("gravity") is None else robot.tree.lead
-        for parameter, name in entry.parameters.items():
-            if name in entry.of_kind("position") and lead:
+        if lead:
+            positions = entry.of_kind("position")
+            for parameter in (each for each, name in entry.parameters.items() if name in positions):
                 arguments[parameter] = with_leading_axes(arguments[parameter], lead)
         return entry.function("run")(robot, **arguments)
 

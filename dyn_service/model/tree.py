@@ -178,7 +178,7 @@ class Tree:
         passive = Passive(*(at(array, 1) for array in self.passive.arrays))
         return replace(self, inertia=tuple(body.mapped(at) for body in self.inertia), passive=passive)
 
-    @property
+    @cached_property
     def lead(self) -> tuple[int, ...]:
         """The leading axes of its numbers; () for one robot."""
         of_joints = (array.shape[:-1] for array in self.passive.arrays)
