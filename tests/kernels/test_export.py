@@ -109,6 +109,9 @@ def test_states_beyond_the_golden_ones(exported: tuple[Robot, Path]) -> None:
     header = (folder / f"{robot.name}.h").read_text()
     size = re.search(rf"define {name.upper()}_W (\d+)", header)
     assert size is not None
+    sizes = (ctypes.c_longlong * 4)(*[-1] * 4)
+    assert loaded[f"{name}_work"](*(ctypes.byref(sizes, 8 * k) for k in range(4))) == 0
+    assert [*sizes] == [3, 4, 0, int(size[1])], "inputs, outputs, integers, workspace"
     n, nothing = robot.nv, ctypes.c_void_p(None)
     for k in range(50):
         q = robot.configuration.normalised(rng.normal(size=robot.nq) * 10.0 ** rng.uniform(-3, 3))
