@@ -83,14 +83,14 @@ def export(
         arguments=given,
     )
     if fmu is not None:
-        path = output or Path(f"{robot.name}.fmu")
+        path = output or Path(f"{_one_name(robot.name)}.fmu")
         options = {"version": fmu, "integrator": integrator, "dt": dt, "effort_limits": effort_limits}
         options |= {"payload": loaded[0] if loaded else None, "friction": friction, "imus": sensors}
         say(robot.export_fmu(path, **options, target=target, name=name, force=force))  # type: ignore[arg-type]
         return
     inputs: dict[str, Any] = {"wrenches": pushed, "payload": loaded, "friction": friction}
     for path in robot.export(
-        _split(queries), output or Path(robot.name), **inputs, target=target, name=name, force=force
+        _split(queries), output or Path(_one_name(robot.name)), **inputs, target=target, name=name, force=force
     ):
         say(path)
 
@@ -98,3 +98,8 @@ def export(
 def _split(names: str) -> list[str]:
     """Returns names separated by commas, without spaces around them."""
     return [name for each in names.split(",") if (name := each.strip())]
+
+
+def _one_name(name: str) -> str:
+    """Returns a robot's name as the name of a file in this folder: a file may call its robot `../arm`."""
+    return name.replace("/", "_").lstrip(".") or "robot"

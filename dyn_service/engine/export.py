@@ -236,7 +236,7 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
 
 
 def _linked(target: Target, name: str, code: bytes, external: Sequence[str]) -> bytes | None:
-    """Returns the shared library, by the first linker that is installed and can; None if there is none."""
+    """Returns the shared library, by the first linker that is installed and can; None if no linker can."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "kernels.o").write_bytes(code)
         for command, *options in target.linkers:

@@ -293,6 +293,20 @@ def test_commands_are_listed_by_use(dyn_here: Here) -> None:
     assert places == sorted(places)
 
 
+@pytest.mark.parametrize(("name", "folder"), [("../evil", "_evil"), ("..", "robot"), ("/evil", "_evil")])
+def test_files_of_exports_are_in_this_folder(
+    dyn_here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, folder: str
+) -> None:
+    """Whatever the file calls its robot."""
+    text = (ROOT / "urdf/pendulum.urdf").read_text().replace('name="pendulum"', f'name="{name}"', 1)
+    monkeypatch.setitem(globals(), "ROOT", tmp_path / "in")  # where `dyn` runs
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "robot.urdf").write_text(text)
+    status, said, _ = dyn_here("export", "robot.urdf", "--queries", "energy")
+    assert (status, said.split("/")[0]) == (0, folder)
+    assert [*tmp_path.iterdir()] == [tmp_path / "in"]
+
+
 @pytest.mark.parametrize("command", [[], ["serve"], ["call"], ["check"], ["launch"], ["bench"], ["export"]], ids=str)
 def test_help(dyn_here: Here, command: list[str]) -> None:
     status, out, err = dyn_here(*command, "--help")

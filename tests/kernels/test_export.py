@@ -109,6 +109,9 @@ def test_states_beyond_the_golden_ones(exported: tuple[Robot, Path]) -> None:
     header = (folder / f"{robot.name}.h").read_text()
     size = re.search(rf"define {name.upper()}_W (\d+)", header)
     assert size is not None
+    sizes = (ctypes.c_longlong * 4)(*[-1] * 4)
+    assert loaded[f"{name}_work"](*(ctypes.byref(sizes, 8 * k) for k in range(4))) == 0
+    assert [*sizes] == [3, 4, 0, int(size[1])], "inputs, outputs, integers, workspace"
     n, nothing = robot.nv, ctypes.c_void_p(None)
     for k in range(50):
         q = robot.configuration.normalised(rng.normal(size=robot.nq) * 10.0 ** rng.uniform(-3, 3))
@@ -209,11 +212,17 @@ def test_loops_and_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
     monkeypatch.setattr(budget, "_FIRST_PROBE", 1)
     monkeypatch.setattr(budget, "MAX_UNROLLED", 0)  # each kernel is a loop over the bodies
-    robot.export(["step:rk4", "inverse_dynamics"], tmp_path)
+    robot.export(["step:rk4", "inverse_dynamics", "jacobians"], tmp_path)
     graph = robot._library.graph(robot.signature(QUERIES["inverse_dynamics"], ""))
     assert graph.is_rolled
     done = subprocess.run([self_test(tmp_path, robot.name)], capture_output=True, text=True)
-    assert done.stdout.count("good: same bits") == 2, done.stdout
+    assert done.stdout.count("good: same bits") == 3, done.stdout
+    (library,), q = tmp_path.glob("lib*"), np.array([0.3, -0.4])
+    expected = robot.jacobians(q).rotation
+    found = np.full(expected.shape, np.nan)
+    call(library, "double_pendulum_jacobians", 2000, q, None, found)  # the workspace is NaN
+    assert (expected == 0.0).any()
+    assert found.tobytes() == expected.tobytes()
     with pytest.raises(UnimplementedError, match="name the queries separately"):
         robot.export(["inverse_dynamics+energy"], tmp_path, force=True)
 
