@@ -232,7 +232,7 @@ def design_loads(
     joints: Sequence[str] | None = None,
     wrenches: Sequence[Mapping[str, Any]] = (),
     store: str | Path | None = None,
-    bins: int = 200,
+    bins: int = 100,
     **how: Any,
 ) -> DesignLoads:
     """Returns the loads of joints over the states of a study.
@@ -255,21 +255,21 @@ def design_loads(
     of = {"query": "design_loads", "options": options, "output": "load"}
     reduce = ["min", "max", "absmax", "rms", "cubic_mean"]
     pilot = robot.study(vary, {"load": {**of, "reduce": ["absmax"]}}, samples=samples)
-    first = pilot.task(0, 0, 1)["load absmax"]
+    first = -pilot.task(0, 0, 1)["load extremes"].min(axis=0)
     most = np.where(np.isfinite(first) & (first > 0), _MARGIN * first, 1.0)
     causes = {name: {**of, "output": name, "reduce": ["absmax"]} for name in CAUSES}
-    everything = {
-        "load": {**of, "reduce": [*reduce, "histogram"], "bins": bins, "range": [[-x, x] for x in most.tolist()]}
-    }
-    study = robot.study(vary, everything | causes, samples=samples)
+    histogram = {"bins": 2 * bins, "range": [[-x, x] for x in most.tolist()]}
+    study = robot.study(
+        vary, {"load": {**of, "reduce": [*reduce, "histogram"], **histogram}, **causes}, samples=samples
+    )
     result = study.run(store, **how)
     loads = Loads(robot, options)
     rows, curves = [], {}
     for j, joint in enumerate(loads.joints):
         for m, measure in enumerate(MEASURES):
             index = int(result.load_absmax_index.values[j, m])
-            shares = loads.shares(study.state(index))
             state = study.state(index)
+            shares = loads.shares(state)
             row: dict[str, Any] = {"joint": joint, "measure": measure, "unit": _unit(loads, j, measure)}
             row |= {"largest": float(loads(state)["load"][j, m]), "state": index}
             row |= {each: float(result[f"load_{each}"].values[j, m]) for each in ("min", "max", "rms", "cubic_mean")}
@@ -278,11 +278,9 @@ def design_loads(
             row |= {name: " ".join(f"{x:.9g}" for x in state[name]) for name in Loads.required}
             rows.append(row)
             counts = result.load_histogram.values[j, m]
-            edge = np.linspace(-most[4 * j + m], most[4 * j + m], bins + 1)
-            magnitude = np.abs((edge[1:] + edge[:-1]) / 2)
-            order = np.argsort(magnitude)[::-1]
-            share = (counts[0] + counts[-1] + np.cumsum(counts[1:-1][order])) / max(counts.sum(), 1)
-            curves[joint, measure] = magnitude[order], share
+            either = (counts + counts[::-1])[bins + 1 :]  # from load 0 on, beyond the range last
+            share = np.cumsum(either[::-1])[1:] / max(counts.sum(), 1)
+            curves[joint, measure] = most[4 * j + m] / bins * np.arange(bins - 1, -1, -1), share
     return DesignLoads(rows, curves, result, study)
 
 

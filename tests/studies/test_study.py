@@ -53,7 +53,7 @@ def study(robot: Robot) -> Study:
 
 
 def test_reductions_against_all_states(robot: Robot, study: Study) -> None:
-    found = study.run(leaves=1, workers=2)
+    found = study.run(chunks=1, workers=2)
     plan = study.plan
     assert (plan.dims, plan.shape) == (("mass", "motion", "sample"), (2, 3, 70_000))
     inputs = plan.block([slice(1, 2), slice(0, 3), slice(0, 70_000)])
@@ -75,8 +75,8 @@ def test_reductions_against_all_states(robot: Robot, study: Study) -> None:
 
 
 def test_the_same_bits_however_divided_and_interrupted(robot: Robot, study: Study, tmp_path: Path) -> None:
-    want = study.run(leaves=1, workers=1)
-    assert want.identical(study.run(leaves=4, workers=2))
+    want = study.run(chunks=1, workers=1)
+    assert want.identical(study.run(chunks=4, workers=2))
     calls: list[Any] = []
 
     def interrupt(_: float) -> None:
@@ -85,9 +85,9 @@ def test_the_same_bits_however_divided_and_interrupted(robot: Robot, study: Stud
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        study.run(tmp_path / "s", leaves=1, workers=1, progress=interrupt)
+        study.run(tmp_path / "s", chunks=1, workers=1, progress=interrupt)
     computed: list[Any] = []
-    again = Study(robot, study.said)
+    again = Study(robot, study.specification)
     task = again.task
     again.task = lambda *what: (computed.append(what), task(*what))[1]  # type: ignore[method-assign]
     assert want.identical(again.run(tmp_path / "s", workers=2))
@@ -97,7 +97,7 @@ def test_the_same_bits_however_divided_and_interrupted(robot: Robot, study: Stud
     assert computed == []
     other = robot.with_payload(study.state(0)["overlay"].payloads[0])
     with pytest.raises(FailedPreconditionError, match=naming("another robot or study")):
-        Study(other, study.said).run(tmp_path / "s")
+        Study(other, study.specification).run(tmp_path / "s")
 
 
 def test_killed_and_completed(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_killed_and_completed(tmp_path: Path) -> None:
         "import os, sys; from dyn_service import Robot; from dyn_service.studies.study import Study, specification;"
         "from dyn_service.support.documents import read_document; said = dict(read_document(__import__('pathlib')"
         f".Path({str(file)!r})).value); r = Robot.from_file(said.pop('robot'));"
-        f"Study(r, specification(said)).run({str(tmp_path / 'study.zarr')!r}, leaves=1, workers=1,"
+        f"Study(r, specification(said)).run({str(tmp_path / 'study.zarr')!r}, chunks=1, workers=1,"
         " progress=lambda _: os.kill(os.getpid(), 9))"
     )
     assert subprocess.run([sys.executable, "-c", dies], check=False).returncode == -signal.SIGKILL
@@ -134,11 +134,11 @@ def test_samples_do_not_depend_on_their_neighbours() -> None:
     from scipy.stats import qmc
 
     for kind in ("sobol", "latin_hypercube", "random"):
-        sampler = Sampler(Samples(10_000, kind, seed=5), 3)
-        whole = sampler.points(0, 10_000)
-        assert np.array_equal(sampler.points(4000, 9001), whole[4000:9001])
+        points = Sampler(Samples(10_000, kind, seed=5), 3).entries(slice(0, 3))
+        whole = points(0, 10_000)
+        assert np.array_equal(points(4000, 9001), whole[4000:9001])
         assert np.abs(np.histogram(whole[:, 1], 10, (0, 1))[0] - 1000).max() < 120
-    ours = Sampler(Samples(1 << 14, "sobol", seed=5), 4).points(0, 1 << 14)
+    ours = Sampler(Samples(1 << 14, "sobol", seed=5), 4).entries(slice(0, 4))(0, 1 << 14)
     theirs = qmc.Sobol(4, bits=32, seed=np.random.default_rng(5)).random(1 << 14)
     assert np.array_equal(ours, theirs + 2.0**-33)
     assert len(ours) > 2 * TILE
@@ -257,7 +257,7 @@ def test_a_store_that_was_not_ready_is_made_again(robot: Robot, tmp_path: Path) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(zarr.Group, "create_array", fails)
         with pytest.raises(KeyboardInterrupt):
-            study.run(tmp_path / "s", leaves=1)
+            study.run(tmp_path / "s", chunks=1)
     assert study.run(tmp_path / "s").identical(study.run())
 
 
@@ -292,7 +292,7 @@ def test_entries_robots_and_recordings(robot: Robot, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_cluster_loses_a_worker(study: Study) -> None:
     distributed = pytest.importorskip("distributed")
-    want = study.run(leaves=1)
+    want = study.run(chunks=1)
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None, host="127.0.0.1"
     ) as cluster:
@@ -305,7 +305,7 @@ def test_a_cluster_loses_a_worker(study: Study) -> None:
                 killed.append(pids[0])
                 os.kill(pids[0], signal.SIGKILL)
 
-        assert want.identical(study.run(leaves=1, scheduler=cluster.scheduler_address, progress=kill))
+        assert want.identical(study.run(chunks=1, scheduler=cluster.scheduler_address, progress=kill))
     assert killed
 
 
