@@ -34,11 +34,9 @@ from dyn_service.engine import buffers
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.studies import tiles
+from dyn_service.studies.tiles import TILE
 from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
-
-TILE = 4096
-"""States of one call of a kernel."""
 
 CHUNK = 1 << 16
 """States whose sum is rounded in a fixed order; sums of chunks are added exactly."""
@@ -99,22 +97,22 @@ class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 def extent(shape: Sequence[int], most: int) -> tuple[int, ...]:
     """Returns the shape of a block of at most `most` states: as many as possible along the last dimensions."""
-    found: list[int] = []
+    sizes: list[int] = []
     for size in reversed(shape):
-        found.append(max(1, min(size, most)))
-        most //= found[-1]
-    return tuple(reversed(found))
+        sizes.append(max(1, min(size, most)))
+        most //= sizes[-1]
+    return tuple(reversed(sizes))
 
 
 def blocks(shape: Sequence[int], block: Sequence[int], first: int = 0, last: int | None = None) -> Any:
     """Yields the slices of blocks number `first` to `last` of an array, in C order."""
     grid = [-(-size // step) for size, step in zip(shape, block, strict=True)]
     for number in range(first, math.prod(grid) if last is None else last):
-        found, rest = [], number
+        parts, rest = [], number
         for size, step, count in zip(reversed(shape), reversed(block), reversed(grid), strict=True):
             rest, place = divmod(rest, count)
-            found.append(slice(place * step, min((place + 1) * step, size)))
-        yield tuple(reversed(found))
+            parts.append(slice(place * step, min((place + 1) * step, size)))
+        yield tuple(reversed(parts))
 
 
 class Sampler:
@@ -164,10 +162,11 @@ class Sampler:
                 return points
 
             return stored
-        width = columns.stop - columns.start
-        tile = self._random(columns, scale, low)
-        if self.samples.sampler == "sobol":
-            tile = self._compiled(columns, *(np.broadcast_to(x, width) for x in (scale, low)))
+        tile = (
+            self._compiled(columns, scale, low)
+            if self.samples.sampler == "sobol"
+            else self._random(columns, scale, low)
+        )
 
         def points(first: int, last: int) -> Array:
             parts = [
@@ -187,17 +186,19 @@ class Sampler:
 
         return tile
 
-    def _compiled(self, columns: slice, scale: Array, low: Array) -> Callable[[int, slice], Array]:
-        """Returns a function (tile, part of it) -> points of Sobol's sequence."""
+    def compiled(self, columns: slice, scale: Any, low: Any) -> tiles.Points:
+        """Returns the compiled function for entries of Sobol's points."""
         directions, start, table = (x[..., columns] for x in self._sobol)
-        width = len(start)
-        # The Gray code of tile + k is the exclusive or of theirs, as they have no bits in common.
         rows = np.tile(np.concatenate([directions, start[None]]), tiles.LANES)
-        draw = tiles.points(table, rows, *(np.tile(x, tiles.LANES) for x in (scale, low)))
+        return tiles.Points(table, rows, *(np.tile(np.broadcast_to(x, len(start)), tiles.LANES) for x in (scale, low)))
+
+    def _compiled(self, columns: slice, scale: Any, low: Any) -> Callable[[int, slice], Array]:
+        draw = self.compiled(columns, scale, low)
 
         def tile(number: int, part: slice) -> Array:
             count = part.stop - part.start
-            out = buffers.empty((-(-count // tiles.LANES) * tiles.LANES, width))
+            out = buffers.empty((-(-count // tiles.LANES) * tiles.LANES, draw.entries))
+            # The Gray code of tile + k is the exclusive or of theirs, as they have no bits in common.
             draw(part.start, number * TILE ^ number * TILE >> 1, out)
             return out[:count]
 
@@ -231,6 +232,7 @@ class Quantity:
         self.table: Any = None
         self.draw: Callable[[int, int], Array] | None = None
         self.slow = False  # whether values take long to compute
+        self.points: tiles.Points | None = None
         self.bounds: tuple[Array, Array] | None = None
         self.quaternions: list[slice] = []
         self.shape: tuple[int, ...] = ()
@@ -276,8 +278,10 @@ class Quantity:
         """Takes the values from these entries of the points of a dimension."""
         assert self.bounds is not None
         low, high = (x.ravel() for x in self.bounds)
-        self.draw = sampler.entries(columns, high - low, low) if self.vary.uniform else sampler.entries(columns)
+        affine = (high - low, low) if self.vary.uniform else (1.0, 0.0)
+        self.draw = sampler.entries(columns, *affine)
         self.slow = self.vary.normal is not None or sampler.samples.sampler != "sobol" or bool(self.quaternions)
+        self.points = None if self.slow or self.nominal is not None else sampler.compiled(columns, *affine)
 
     def at(self, first: int, last: int) -> Any:
         """Returns the values number `first` to `last` along its dimension, (n, *shape); of a constant, (*shape)."""
@@ -351,14 +355,18 @@ class Plan:
         """The number of states."""
         return math.prod(self.shape)
 
-    def _values(self, of: Quantity, part: slice) -> Any:
+    def values(self, of: Quantity, part: slice) -> Any:
         """Returns the values of a quantity at a slice of its dimension."""
-        size = self.shape[self.dims.index(of.dim)] if of.dim else 0
-        if of.draw is None or 8 * size * math.prod(of.shape) > (KEPT_BYTES if of.slow else KEPT_BYTES >> 8):
+        if not self.keeps(of):
             return of.at(part.start, part.stop)
         if of.target not in self._kept:
-            self._kept[of.target] = of.at(0, size)
+            self._kept[of.target] = of.at(0, self.shape[self.dims.index(of.dim or "")])
         return self._kept[of.target][part]
+
+    def keeps(self, of: Quantity) -> bool:
+        """Returns whether the values of a quantity are computed once and kept."""
+        size = self.shape[self.dims.index(of.dim)] if of.dim else 0
+        return of.draw is not None and 8 * size * math.prod(of.shape) <= (KEPT_BYTES if of.slow else KEPT_BYTES >> 8)
 
     @property
     def kept_bytes(self) -> int:
@@ -374,34 +382,34 @@ class Plan:
             if of.dim is None:
                 return of.at(0, 0)
             k = place[of.dim]
-            x = self._values(of, at[k])
+            x = self.values(of, at[k])
             if k not in axes:
                 return x[0]
             after = len(axes) - axes.index(k) - 1
             return x.reshape(len(x), *(1,) * after, *of.shape)
 
-        found: dict[str, Any] = {of.input: spread(of) for of in self.quantities if of.input and of.entry is None}
+        inputs: dict[str, Any] = {of.input: spread(of) for of in self.quantities if of.input and of.entry is None}
         for of in self.quantities:
             if of.input and of.entry is not None:
-                base, x = found.get(of.input), spread(of)
+                base, x = inputs.get(of.input), spread(of)
                 if base is None:
                     base = self.robot.configuration.neutral if of.input.startswith("q") else np.zeros(self.robot.nv)
                 lead = np.broadcast_shapes(np.shape(base)[:-1], np.shape(x))
-                found[of.input] = np.array(np.broadcast_to(base, (*lead, np.shape(base)[-1])))
-                found[of.input][..., of.entry] = x
+                inputs[of.input] = np.array(np.broadcast_to(base, (*lead, np.shape(base)[-1])))
+                inputs[of.input][..., of.entry] = x
         altered = [of for of in self.quantities if not of.input]
         if altered:
             key = tuple((of.dim, at[place[of.dim]].start, at[place[of.dim]].stop) for of in altered if of.dim)
-            made = self._overlays.get(key)  # another thread may clear the map
-            if made is None:
-                made = _overlay(
+            overlay = self._overlays.get(key)  # another thread may clear the map
+            if overlay is None:
+                overlay = _overlay(
                     [(of, _part(of, at, place) if of.target == "overlay" else spread(of)) for of in altered]
                 )
                 if len(self._overlays) > 64:
                     self._overlays.clear()
-                self._overlays[key] = made
-            found["overlay"] = made
-        return found
+                self._overlays[key] = overlay
+            inputs["overlay"] = overlay
+        return inputs
 
     def state(self, index: int) -> dict[str, Any]:
         """Returns the inputs of one state by its index in C order of the dimensions."""
@@ -435,7 +443,7 @@ def recording(robot: Robot, path: Path, topic: str = "/joint_states") -> dict[st
     """
     if path.suffix == ".npz":
         try:
-            found = {name: np.asarray(x, dtype=np.float64) for name, x in read_npz(path).items()}
+            motion = {name: np.asarray(x, dtype=np.float64) for name, x in read_npz(path).items()}
         except OSError as error:
             raise NotFoundError(f"recording {str(path)!r} cannot be read: {error.strerror}") from None
         except DynError:
@@ -443,10 +451,10 @@ def recording(robot: Robot, path: Path, topic: str = "/joint_states") -> dict[st
         except (BadZipFile, ValueError, TypeError, EOFError, KeyError):
             raise InvalidArgumentError(f"recording {str(path)!r} is no file of `numpy.savez` with numbers") from None
     else:
-        found = _from_bag(robot, path, topic)
-    if "a" not in found and "v" in found and "t" in found and len(found["t"]) > 1:
-        found["a"] = np.gradient(found["v"], found["t"], axis=0)
-    return found
+        motion = _from_bag(robot, path, topic)
+    if "a" not in motion and "v" in motion and "t" in motion and len(motion["t"]) > 1:
+        motion["a"] = np.gradient(motion["v"], motion["t"], axis=0)
+    return motion
 
 
 def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:

@@ -39,9 +39,12 @@ from dyn_service.api.inputs import row_of
 from dyn_service.api.queries import Overlay
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.kernels.jit import host
+from dyn_service.kernels.jit import Loop, host
+from dyn_service.kernels.loop import loop_of
+from dyn_service.kernels.signature import Signature
 from dyn_service.studies import tiles
-from dyn_service.studies.plan import CHUNK, NAME, TILE, Plan, Samples, Vary, blocks, extent
+from dyn_service.studies.plan import CHUNK, NAME, Plan, Samples, Vary, blocks, extent
+from dyn_service.studies.tiles import TILE
 from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
 from dyn_service.support.validation import MismatchError, convert, dotted
@@ -145,7 +148,24 @@ class Row:
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Returns the outputs at a block of states."""
         given = {name: x for name, x in inputs.items() if name in self.row.inputs}
-        return self.row.outputs_of(getattr(self.robot, self.row.name)(**given, **self.options))
+        with np.errstate(all="ignore"):  # states that fail are counted
+            return self.row.outputs_of(getattr(self.robot, self.row.name)(**given, **self.options))
+
+    def kernel(self, state: Mapping[str, Any]) -> tuple[Loop, Signature, list[Any]] | None:
+        """Returns the kernel's loop, its operands, and the inputs that are no arguments; None if it cannot be used."""
+        row = self.row
+        if {*state} != {*row.required}:
+            return None
+        self(state)  # binds the call
+        others = dict(zip(row.optional_arguments, row.argument_defaults, strict=True)) | self.options
+        bound = self.robot.row_calls[row.name].bound(tuple(others.values()))
+        if bound is None or bound.finish is not None or bound.still or len(bound.signature.outputs) != 1:
+            return None
+        block = self.robot._library.block(bound.signature)
+        loop = None if block is None else loop_of(bound.signature, block.body.code)
+        if loop is None or loop.allocates:
+            return None
+        return loop, bound.signature, [default for _, default in bound.operands]
 
 
 class _Wanted(NamedTuple):
@@ -327,7 +347,7 @@ class Study:
 
     @cached_property
     def _chunk_seconds(self) -> float:
-        """Returns the time of a full chunk."""
+        """Returns the time of one chunk, which is computed once."""
         _ = self._wanted  # compiles, and makes samples
         begin = time.perf_counter()
         self.task(0, 0, 1)
@@ -383,19 +403,91 @@ class Study:
         kept = [slice(k, k + 1) for k in place]
         base = outer * math.prod(self._reduced)
         results = self._start(last - first)
+        sweep = self._sweep()
         states: list[tuple[Any, dict[str, Any]]] = []
         for number, chunk in enumerate(blocks(self._reduced, self._chunk, first, last)):
             shape = tuple(part.stop - part.start for part in chunk)
             stored = {w.name: np.empty((*shape, w.labels.size)) for w in self._wanted if w.of.reduce is None}
             if self._stored:
                 stored["code"] = np.zeros(shape, np.uint8)
-            for tile in blocks(shape, self._tile):
-                at = [slice(a.start + b.start, a.start + b.stop) for a, b in zip(chunk, tile, strict=True)]
-                self._add_tile(results, stored, kept, at, tile, base, number)
+            rows: Any = [[slice(0, size) for size in shape]]
+            if sweep is not None:  # one after the other along the last dimension
+                rows = blocks(shape, (*(1 for _ in shape[1:]), shape[-1]))
+            for row in rows:
+                swept = 0 if sweep is None else self._add_swept(results, sweep, kept, chunk, row, base, number)
+                begins = [*(part.start for part in row[:-1]), *(part.start + swept for part in row[-1:])]
+                for tile in blocks([part.stop - k for k, part in zip(begins, row, strict=True)], self._tile):
+                    here = tuple(slice(k + b.start, k + b.stop) for k, b in zip(begins, tile, strict=True))
+                    self._add_tile(results, stored, kept, _shifted(here, chunk), here, base, number)
             if stored:
                 states.append(((*kept, *chunk), stored))
         results["states"] = states
         return results
+
+    @cached_property
+    def _kernel(self) -> Any:
+        """The kernel of the study, if its tiles can be drawn, computed and reduced by compiled code."""
+        answer = next(iter(self._answers.values()))
+        plain = len(self._answers) == 1 and isinstance(answer, Row) and not self.specification.check
+        plain = plain and not any(w.of.reduce is None or "histogram" in w.of.reduce for w in self._wanted)
+        plain = plain and all(of.input and of.entry is None for of in self.plan.quantities)
+        return answer.kernel(self.plan.state(0)) if plain and self._tile[-1:] == (TILE,) else None
+
+    def _sweep(self) -> Callable[[Sequence[slice]], Array] | None:
+        """Returns a function from states along the last dimension to `tiles.reduced`, or None; see `_kernel`."""
+        if self._kernel is None:
+            return None
+        loop, signature, defaults = self._kernel
+        quantities = {of.input: of for of in self.plan.quantities}
+        inputs = [quantities.get(each.name) for each in signature.inputs]
+        last = self.plan.dims[-1]
+        drawn = {
+            k: of.points
+            for k, of in enumerate(inputs)
+            if of is not None and of.points is not None and of.dim == last and not self.plan.keeps(of)
+        }
+        sweep = tiles.Sweep(loop, signature, drawn)
+        for k, x in enumerate(defaults, len(inputs) - len(defaults)):
+            sweep.set(k, x, np.ndim(x))
+
+        def swept(at: Sequence[slice]) -> Array:
+            for k, of in enumerate(inputs):
+                if of is not None and k not in drawn:
+                    x = self.plan.values(of, at[self.plan.dims.index(of.dim)] if of.dim else slice(0, 0))
+                    sweep.set(k, x if of.dim in (None, last) else x[0], len(of.shape))
+            return sweep(at[-1].stop - at[-1].start, at[-1].start)
+
+        return swept
+
+    def _add_swept(
+        self,
+        results: dict[str, Any],
+        sweep: Callable[[Sequence[slice]], Array],
+        kept: list[slice],
+        chunk: Sequence[slice],
+        row: Sequence[slice],
+        base: int,
+        number: int,
+    ) -> int:
+        """Adds states along the last dimension if all are finite; returns their number."""
+        at = _shifted(row, chunk)
+        states = int(at[-1].stop - at[-1].start) // tiles.LANES * tiles.LANES
+        numbers = sweep([*kept, *at[:-1], slice(at[-1].start, at[-1].start + states)])
+        if not np.isfinite(numbers[2]).all():
+            return 0
+        results["count"][number] += states
+        places = self._first(at, base) + numbers[5:].astype(np.int64)
+        for wanted in self._wanted:
+            some = slice(None) if wanted.entries is None else wanted.entries
+            self._reduce(results, wanted, None, numbers[:, some], number, places[:, some])
+        return states
+
+    def _first(self, at: Sequence[slice], base: int) -> int:
+        """Returns the index of the first state of a block.
+
+        Chunks and tiles are ranges of the index: their blocks are whole in all dimensions after the divided one.
+        """
+        return base + sum(int(part.start) * math.prod(self._reduced[k + 1 :]) for k, part in enumerate(at))
 
     def _add_tile(
         self,
@@ -408,52 +500,46 @@ class Study:
         chunk: int,
     ) -> None:
         """Adds the states of one tile to the results of a task."""
-        inputs, answers = self._tile_answers([*kept, *at])
         shape = tuple(part.stop - part.start for part in at)
-        numbers = [tiles.reduced(x) for x in answers]
-        codes = self._codes(inputs, answers, numbers, shape)
-        # Chunks and tiles are ranges of the index: their blocks are whole in all dimensions after the divided one.
-        start = base
-        for k, part in enumerate(at):
-            start += part.start * math.prod(self._reduced[k + 1 :])
-        ok = None
+        start = self._first(at, base)
+        inputs, answers = self._tile_answers([*kept, *at])
+        every = [tiles.reduced(x) for x in answers]
+        codes = self._codes(inputs, answers, every, shape)
+        ok = np.arange(math.prod(shape))
         if codes is not None:
             for k, code in enumerate((NOT_FINITE, *BEYOND.values())):
                 bad = np.flatnonzero(codes & code)
                 results["codes"][k] += len(bad)
                 if len(bad) and results["first"][k] < 0:
                     results["first"][k] = start + bad[0]
-            ok = np.flatnonzero(codes & NOT_FINITE == 0) if (codes & NOT_FINITE).any() else None
-        count = math.prod(shape) if ok is None else len(ok)
-        results["count"][chunk] += count
-        for wanted, x, of in zip(self._wanted, answers, numbers, strict=True):
+            ok = np.flatnonzero(codes & NOT_FINITE == 0)
+        results["count"][chunk] += len(ok)
+        for wanted, x, numbers in zip(self._wanted, answers, every, strict=True):
             if wanted.of.reduce is None:
                 stored[wanted.name][tile] = x.reshape(*shape, -1)
-            elif ok is None:
-                self._reduce(results, wanted, x, of, chunk, range(start, start + count))
-            elif count:
-                self._reduce(results, wanted, x[ok], tiles.reduced(x[ok]), chunk, (start + ok).tolist())
+            elif len(ok):
+                some = x if len(ok) == len(x) else x[ok]
+                numbers = numbers if some is x else tiles.reduced(some)
+                self._reduce(results, wanted, some, numbers, chunk, start + ok[numbers[5:].astype(np.int64)])
         if stored and codes is not None:
             stored["code"][tile] = codes.reshape(shape)
 
     def _reduce(
-        self, results: dict[str, Any], wanted: _Wanted, x: Array, numbers: Array, chunk: int, indices: Sequence[int]
+        self, results: dict[str, Any], wanted: _Wanted, x: Array | None, numbers: Array, chunk: int, places: Any
     ) -> None:
-        """Adds finite rows (states, entries), with the result of `tiles.reduced`, to the reductions of an output."""
+        """Adds finite rows x (states, entries) to the reductions of an output.
+
+        numbers: `tiles.reduced` of x. places: (2, entries) indices of the states of the smallest and of the largest.
+        """
         extremes = results.get(f"{wanted.name} extremes")
         if extremes is not None:
             best = np.stack([numbers[0], -numbers[1]])
             better = best < extremes  # states of equal values came before
-            if better.any():
-                extremes[better] = best[better]
-                for side, k in np.argwhere(better):
-                    column = -x[:, k] if side else x[:, k]
-                    results[f"{wanted.name} places"][side, k] = indices[int((column == best[side, k]).argmax())]
-        sums = results.get(f"{wanted.name} sums")
-        if sums is not None:
-            sums[chunk] += numbers[2:]
+            extremes[better], results[f"{wanted.name} places"][better] = best[better], places[better]
+        if (sums := results.get(f"{wanted.name} sums")) is not None:
+            sums[chunk] += numbers[2:5]
         counts = results.get(f"{wanted.name} histogram")
-        if counts is not None:
+        if counts is not None and x is not None:
             first, last = _range(wanted.of, x.shape[1])
             tiles.count(x, first, wanted.of.bins / (last - first), counts)
 
@@ -715,6 +801,11 @@ class Study:
             failures=json.dumps({n: k for n, k in named.items() if k}),
             first_failures=json.dumps({n: w for (n, k), w in zip(named.items(), where, strict=True) if k}),
         )
+
+
+def _shifted(inner: Sequence[slice], outer: Sequence[slice]) -> list[slice]:
+    """Returns the place of a block within another one."""
+    return [slice(a.start + b.start, a.start + b.stop) for a, b in zip(outer, inner, strict=True)]
 
 
 def _by_chunk(name: str) -> bool:
