@@ -37,23 +37,23 @@ def study(
     document = read_document(file).value
     if not isinstance(document, dict) or not isinstance(document.get("robot"), str):
         raise UsageError(f"{file} must be a map with `robot`, `vary` and `outputs`")
-    said = dict(document)
-    name = said.pop("robot")
-    options = {key: said.pop(key) for key in ("root", "joints", "mimic") if key in said}
+    values = dict(document)
+    name = values.pop("robot")
+    options = {key: values.pop(key) for key in ("root", "joints", "mimic") if key in values}
     near = file.parent / name
     robot = Robot.from_file(robot_file(near if near.is_file() else Path(name), tell), **options)
-    made = Study(robot, specification(said))
-    say(str(made.explain(workers=workers)))
+    planned = Study(robot, specification(values))
+    say(str(planned.explain(workers=workers)))
     if explain:
         return 0
     target = store or file.with_suffix(".zarr")
     with _bar(file.name) as progress:
-        found = made.run(target, workers=workers, scheduler=scheduler, progress=progress)
-    for key, variable in found.data_vars.items():
+        result = planned.run(target, workers=workers, scheduler=scheduler, progress=progress)
+    for key, variable in result.data_vars.items():
         if variable.size <= 64 and not str(key).endswith("_index"):
             say(f"{key} [{variable.attrs.get('units', '')}] {variable.dims}")
             say(variable.to_pandas().to_string() if 0 < variable.ndim < 3 else str(variable.values))
-    failed = ", ".join(f"{count:,} {reason}" for reason, count in json.loads(found.attrs["failures"]).items())
+    failed = ", ".join(f"{count:,} {reason}" for reason, count in json.loads(result.attrs["failures"]).items())
     say(f"states that failed: {failed or 'none'}; results in {target}")
     return 0
 

@@ -29,12 +29,18 @@ LAWS: Mapping[str, Any] = {"pd": PDLaw, "computed_torque": ComputedTorqueLaw, "s
 OUTPUTS: Mapping[str, tuple[str, str]] = {
     "success": ("1", "1 if the final error is within the tolerance, else 0"),
     "final_error": ("rad | m", "largest position error of a joint at the end"),
-    "largest_error": ("rad | m", "largest position error of a joint in the second half"),
+    "largest_error": (
+        "rad | m",
+        "largest position error of a joint, from its set point, in the second half",
+    ),
     "final_speed": ("rad/s | m/s", "largest speed of a joint at the end"),
 }
 
 _RECORDS = 64
 """The fewest records of a rollout of at least as many steps; the last one is its end."""
+
+_DIVERGED = ("the simulation diverged", "the iteration for the midpoint")
+"""Beginnings of the errors of a motion that diverges; other errors concern the robot or the options."""
 
 _MOST_RECORDS = 1 << 19
 """Records at a time, of all states of a batch."""
@@ -53,24 +59,24 @@ class ClosedLoop:
 
     def __init__(self, robot: Robot, options: Mapping[str, Any]) -> None:
         self.robot = robot
-        said = dict(options)
-        name = said.pop("law", "")
+        values = dict(options)
+        name = values.pop("law", "")
         if name not in LAWS:
             near = did_you_mean(name, LAWS)
             raise InvalidArgumentError(
                 f"law must be one of {', '.join(LAWS)}, found '{name}'{near}", path="options.law"
             )
         self.how: dict[str, Any] = {
-            each: said.pop(each) for each in ("dt", "steps", "integrator", "effort_limits") if each in said
+            each: values.pop(each) for each in ("dt", "steps", "integrator", "effort_limits") if each in values
         }
-        self.tolerance = float(said.pop("tolerance", 0.01))
-        if said.get("limit") == "limits":
-            said["limit"] = robot.limits.efforts
+        self.tolerance = float(values.pop("tolerance", 0.01))
+        if values.get("limit") == "limits":
+            values["limit"] = robot.limits.efforts
         try:
             self.how |= {"dt": float(self.how["dt"]), "steps": int(self.how["steps"])}
             self.law = LAWS[name](
                 model=robot,
-                **{key: np.asarray(x, dtype=float) if key != "compensation" else x for key, x in said.items()},
+                **{key: np.asarray(x, dtype=float) if key != "compensation" else x for key, x in values.items()},
             )
         except (KeyError, TypeError, ValueError) as fault:
             raise InvalidArgumentError(
@@ -82,8 +88,8 @@ class ClosedLoop:
 
     def template(self, state: Mapping[str, Any]) -> Any:
         """Returns the labelled answer at one state."""
-        found = self(state)
-        variables = {name: ((), found[name], {"units": u, "long_name": text}) for name, (u, text) in OUTPUTS.items()}
+        outputs = self(state)
+        variables = {name: ((), outputs[name], {"units": u, "long_name": text}) for name, (u, text) in OUTPUTS.items()}
         return load("a study", "xarray").Dataset(variables)
 
     def replay(self, state: Mapping[str, Any]) -> Any:
@@ -108,14 +114,16 @@ class ClosedLoop:
         for begin in range(0, count, most):
             some = slice(begin, begin + most)
             parts += self._rollouts(q[some], v[some], None if robots is None else mapped(robots, _rows(some)))
-        made = np.concatenate(parts)
-        return {name: made[:, k].reshape(lead) for k, name in enumerate(OUTPUTS)}
+        rows = np.concatenate(parts)
+        return {name: rows[:, k].reshape(lead) for k, name in enumerate(OUTPUTS)}
 
     def _rollouts(self, q: Array, v: Array, overlay: Any) -> list[Array]:
         """Returns the outputs (states, outputs) in parts; those of a batch that fails half by half."""
         try:
             motion = self.robot.simulate(q, v, self.law, overlay=overlay, **self.how)
-        except FailedPreconditionError:
+        except FailedPreconditionError as failure:
+            if not str(failure).startswith(_DIVERGED):
+                raise
             if len(q) == 1:
                 return [np.full((1, len(OUTPUTS)), np.nan)]
             middle = len(q) // 2
@@ -125,9 +133,10 @@ class ClosedLoop:
                 for part in self._rollouts(q[half], v[half], None if overlay is None else mapped(overlay, _rows(half)))
             ]
         goal = np.asarray(self.law.q_ref)
-        error = np.abs(self.robot.configuration.error(motion.q, goal[..., -1, :] if goal.ndim > 1 else goal)).max(
-            axis=-1
-        )
+        if goal.ndim > 1:  # the set point of each record; the last one is held
+            steps = np.arange(motion.q.shape[-2]) * self.how["every"]
+            goal = goal[..., np.minimum(steps, goal.shape[-2] - 1), :]
+        error = np.abs(self.robot.configuration.error(motion.q, goal)).max(axis=-1)
         late = error[..., error.shape[-1] // 2 :].max(axis=-1)
         speed = np.abs(motion.v[..., -1, :]).max(axis=-1)
         good = (error[..., -1] <= self.tolerance).astype(np.float64)

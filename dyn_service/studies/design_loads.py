@@ -85,8 +85,8 @@ class Loads:
         xarray = load("design loads", "xarray")
         coordinates = {"urdf_joint": self.joints, "measure": list(MEASURES)}
         attributes = {"units": "N, N, N m, N m | N", "equation": "Newton-Euler (13), (20)"}
-        found = {name: (("urdf_joint", "measure"), x, attributes) for name, x in self(state).items()}
-        return xarray.Dataset(found, coords=coordinates)
+        variables = {name: (("urdf_joint", "measure"), x, attributes) for name, x in self(state).items()}
+        return xarray.Dataset(variables, coords=coordinates)
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Returns `load`, the whole, and the measures of each cause, (.., joints, 4)."""
@@ -98,11 +98,11 @@ class Loads:
         whole, causes = self._split(inputs)
         radial, _, tilting = self._vectors(whole)
         directions = [x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-300) for x in (radial, tilting)]
-        found = {}
+        shares = {}
         for name, part in causes.items():
             r, a, t = self._vectors(part)
-            found[name] = np.stack([(r * directions[0]).sum(-1), a, (t * directions[1]).sum(-1), part.drive], axis=-1)
-        return found
+            shares[name] = np.stack([(r * directions[0]).sum(-1), a, (t * directions[1]).sum(-1), part.drive], axis=-1)
+        return shares
 
     def _split(self, inputs: Mapping[str, Any]) -> tuple[_Parts, dict[str, _Parts]]:
         q, v, a = (inputs[name] for name in self.required)
@@ -126,18 +126,18 @@ class Loads:
         velocity = parts(v, still_a, friction, gravity=weightless)
         nothing = _Parts(*(np.zeros_like(x) for x in gravity))
         external = parts(still_v, still_a, springs, gravity=weightless, **acting) if acting else nothing
-        rubbing = np.where(self.entry >= 0, friction[..., self.entry], 0.0)
+        friction_drive = np.where(self.entry >= 0, friction[..., self.entry], 0.0)
         caused = [gravity, velocity, external]
         force, moment = (getattr(whole, name) - sum(getattr(x, name) for x in caused) for name in ("force", "moment"))
-        inertia = _Parts(force, moment, whole.drive - sum(x.drive for x in caused) - rubbing)
-        found = {
+        inertia = _Parts(force, moment, whole.drive - sum(x.drive for x in caused) - friction_drive)
+        by_cause = {
             "inertia": inertia,
             "velocity": velocity,
             "gravity": gravity,
             "external": external,
-            "friction": _Parts(nothing.force, nothing.moment, rubbing),
+            "friction": _Parts(nothing.force, nothing.moment, friction_drive),
         }
-        return whole, found
+        return whole, by_cause
 
     def _vectors(self, of: _Parts) -> tuple[Array, Array, Array]:
         """Returns radial force, axial force and tilting moment."""
@@ -232,7 +232,7 @@ def design_loads(
     joints: Sequence[str] | None = None,
     wrenches: Sequence[Mapping[str, Any]] = (),
     store: str | Path | None = None,
-    bins: int = 200,
+    bins: int = 100,
     **how: Any,
 ) -> DesignLoads:
     """Returns the loads of joints over the states of a study.
@@ -255,21 +255,21 @@ def design_loads(
     of = {"query": "design_loads", "options": options, "output": "load"}
     reduce = ["min", "max", "absmax", "rms", "cubic_mean"]
     pilot = robot.study(vary, {"load": {**of, "reduce": ["absmax"]}}, samples=samples)
-    first = pilot.task(0, 0, 1)["load absmax"]
+    first = -pilot.task(0, 0, 1)["load extremes"].min(axis=0)
     most = np.where(np.isfinite(first) & (first > 0), _MARGIN * first, 1.0)
     causes = {name: {**of, "output": name, "reduce": ["absmax"]} for name in CAUSES}
-    everything = {
-        "load": {**of, "reduce": [*reduce, "histogram"], "bins": bins, "range": [[-x, x] for x in most.tolist()]}
-    }
-    study = robot.study(vary, everything | causes, samples=samples)
+    histogram = {"bins": 2 * bins, "range": [[-x, x] for x in most.tolist()]}
+    study = robot.study(
+        vary, {"load": {**of, "reduce": [*reduce, "histogram"], **histogram}, **causes}, samples=samples
+    )
     result = study.run(store, **how)
     loads = Loads(robot, options)
     rows, curves = [], {}
     for j, joint in enumerate(loads.joints):
         for m, measure in enumerate(MEASURES):
             index = int(result.load_absmax_index.values[j, m])
-            shares = loads.shares(study.state(index))
             state = study.state(index)
+            shares = loads.shares(state)
             row: dict[str, Any] = {"joint": joint, "measure": measure, "unit": _unit(loads, j, measure)}
             row |= {"largest": float(loads(state)["load"][j, m]), "state": index}
             row |= {each: float(result[f"load_{each}"].values[j, m]) for each in ("min", "max", "rms", "cubic_mean")}
@@ -278,11 +278,9 @@ def design_loads(
             row |= {name: " ".join(f"{x:.9g}" for x in state[name]) for name in Loads.required}
             rows.append(row)
             counts = result.load_histogram.values[j, m]
-            edge = np.linspace(-most[4 * j + m], most[4 * j + m], bins + 1)
-            magnitude = np.abs((edge[1:] + edge[:-1]) / 2)
-            order = np.argsort(magnitude)[::-1]
-            share = (counts[0] + counts[-1] + np.cumsum(counts[1:-1][order])) / max(counts.sum(), 1)
-            curves[joint, measure] = magnitude[order], share
+            either = (counts + counts[::-1])[bins + 1 :]  # from load 0 on, beyond the range last
+            share = np.cumsum(either[::-1])[1:] / max(counts.sum(), 1)
+            curves[joint, measure] = most[4 * j + m] / bins * np.arange(bins - 1, -1, -1), share
     return DesignLoads(rows, curves, result, study)
 
 
@@ -312,7 +310,7 @@ def duty_cycle(
     """
     options: dict[str, Any] = {"joints": list(joints)} if joints else {}
     loads = Loads(robot, {**options, "wrenches": list(wrenches)})
-    found = loads({name: motion[name] for name in Loads.required})["load"]
+    measures = loads({name: motion[name] for name in Loads.required})["load"]
     dt = np.gradient(motion["t"])
     rows = []
     for j, joint in enumerate(loads.joints):
@@ -321,7 +319,7 @@ def duty_cycle(
         turned = float(weight.sum())
         row: dict[str, Any] = {"joint": joint, "turned": turned}
         for m, measure in enumerate(MEASURES):
-            power = (weight * np.abs(found[:, j, m]) ** exponent).sum()
+            power = (weight * np.abs(measures[:, j, m]) ** exponent).sum()
             row[measure] = float((power / turned) ** (1 / exponent)) if turned else float("nan")
         rows.append(row)
     return rows

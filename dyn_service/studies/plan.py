@@ -17,10 +17,9 @@ their own keys. Targets:
 from __future__ import annotations
 
 import math
-import operator
 import re
-from collections.abc import Mapping, Sequence
-from functools import cached_property, reduce
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 from zipfile import BadZipFile
@@ -31,20 +30,19 @@ import numpy as np
 from dyn_service.api.arguments import mapped
 from dyn_service.api.arrays import Array, read_npz
 from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
+from dyn_service.engine import buffers
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError
-from dyn_service.graph.bags.reader import BagReader
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.studies import tiles
+from dyn_service.studies.tiles import TILE
 from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
 
-TILE = 4096
-"""States of one call of a kernel."""
-
-LEAF = 1 << 16
-"""States whose sum is rounded in a fixed order; sums of leaves are added exactly."""
+CHUNK = 1 << 16
+"""States whose sum is rounded in a fixed order; sums of chunks are added exactly."""
 
 KEPT_BYTES = 1 << 27
-"""Bytes of a dimension's values that are kept instead of computed for each tile."""
+"""Bytes of a quantity's sampled values that are kept instead of computed for each tile."""
 
 MAX_LATIN = 1 << 24
 """Numbers of a Latin hypercube, which is computed as a whole."""
@@ -99,22 +97,22 @@ class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 def extent(shape: Sequence[int], most: int) -> tuple[int, ...]:
     """Returns the shape of a block of at most `most` states: as many as possible along the last dimensions."""
-    found: list[int] = []
+    sizes: list[int] = []
     for size in reversed(shape):
-        found.append(max(1, min(size, most)))
-        most //= found[-1]
-    return tuple(reversed(found))
+        sizes.append(max(1, min(size, most)))
+        most //= sizes[-1]
+    return tuple(reversed(sizes))
 
 
 def blocks(shape: Sequence[int], block: Sequence[int], first: int = 0, last: int | None = None) -> Any:
     """Yields the slices of blocks number `first` to `last` of an array, in C order."""
     grid = [-(-size // step) for size, step in zip(shape, block, strict=True)]
     for number in range(first, math.prod(grid) if last is None else last):
-        found, rest = [], number
+        parts, rest = [], number
         for size, step, count in zip(reversed(shape), reversed(block), reversed(grid), strict=True):
             rest, place = divmod(rest, count)
-            found.append(slice(place * step, min((place + 1) * step, size)))
-        yield tuple(reversed(found))
+            parts.append(slice(place * step, min((place + 1) * step, size)))
+        yield tuple(reversed(parts))
 
 
 class Sampler:
@@ -129,54 +127,102 @@ class Sampler:
 
     @cached_property
     def _sobol(self) -> tuple[Any, Any, Any]:
-        """Returns direction numbers (width, bits), the first point, and the points of the first tile, as integers."""
+        """Returns direction numbers (bits, width), the first point, and the points of the first tile, as integers.
+
+        Raises:
+            FailedPreconditionError: The installed SciPy computes other points from its numbers.
+        """
         qmc = load("samples", "scipy.stats").qmc
-        rng = np.random.default_rng(self.samples.seed)
-        engine = qmc.Sobol(self.width, scramble=True, bits=_BITS, seed=rng)
-        # SciPy reaches a point by computing all before it; its direction numbers give any point at once.
-        directions, first = engine._sv.astype(np.uint64), engine._quasi.astype(np.uint64)
-        table = np.zeros((TILE, self.width), np.uint64)
+        engine = qmc.Sobol(self.width, scramble=True, bits=_BITS, seed=np.random.default_rng(self.samples.seed))
+        # SciPy reaches a point by computing all before it; its direction numbers, not public, give any point at once.
+        directions = np.array(getattr(engine, "_sv", np.zeros((self.width, _BITS))).T, np.uint32)
+        first = np.array(getattr(engine, "_quasi", 0), np.uint32)
+        table = np.zeros((TILE + tiles.LANES, self.width), np.uint32)
         gray = np.arange(TILE) ^ np.arange(TILE) >> 1
         for bit in range(TILE.bit_length() - 1):
-            table[(gray >> bit & 1).astype(bool)] ^= directions[:, bit]
+            table[:TILE][(gray >> bit & 1).astype(bool)] ^= directions[bit]
+        if not np.array_equal((table[:TILE] ^ first) * 2.0**-_BITS, engine.random(TILE)):
+            version = load("samples", "scipy").__version__
+            raise FailedPreconditionError(f"SciPy {version} has an unknown form of Sobol's sequence: install another")
         return directions, first, table
 
     @cached_property
     def _latin(self) -> Array:
         qmc = load("samples", "scipy.stats").qmc
-        made: Array = qmc.LatinHypercube(self.width, seed=np.random.default_rng(self.samples.seed)).random(
-            self.samples.count
-        )
-        return made
+        engine = qmc.LatinHypercube(self.width, seed=np.random.default_rng(self.samples.seed))
+        points: Array = engine.random(self.samples.count)
+        return points
 
-    def points(self, first: int, last: int) -> Array:
-        """Returns the points number `first` to `last`."""
+    def entries(self, columns: slice, scale: Any = 1.0, low: Any = 0.0) -> Callable[[int, int], Array]:
+        """Returns a function (first, last) -> these entries of the points of this range, times `scale` plus `low`."""
         if self.samples.sampler == "latin_hypercube":
-            return self._latin[first:last]
-        parts = []
-        for tile in range(first // TILE, -(-last // TILE)):
-            begin = tile * TILE
-            part = slice(max(first - begin, 0), min(last - begin, TILE))
-            if self.samples.sampler == "random":
-                rng = np.random.Generator(np.random.Philox(key=[self.samples.seed, tile]))
-                parts.append(rng.random((TILE, self.width))[part])
-                continue
-            directions, start, table = self._sobol
-            gray = begin ^ begin >> 1
-            high = reduce(operator.xor, (directions[:, bit] for bit in range(_BITS) if gray >> bit & 1), start)
-            # The Gray code of begin + k is the exclusive or of theirs, as they have no bits in common.
-            parts.append(((table[part] ^ high).astype(np.float64) + 0.5) * 2.0**-_BITS)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+            def stored(first: int, last: int) -> Array:
+                points: Array = self._latin[first:last, columns] * scale + low
+                return points
+
+            return stored
+        tile = (
+            self._compiled(columns, scale, low)
+            if self.samples.sampler == "sobol"
+            else self._random(columns, scale, low)
+        )
+
+        def points(first: int, last: int) -> Array:
+            parts = [
+                tile(k, slice(max(first - k * TILE, 0), min(last - k * TILE, TILE)))
+                for k in range(first // TILE, -(-last // TILE))
+            ]
+            return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+        return points
+
+    def _random(self, columns: slice, scale: Any, low: Any) -> Callable[[int, slice], Array]:
+        def tile(number: int, part: slice) -> Array:
+            key, place = [self.samples.seed, number], [0, 0, 0, columns.start]
+            rng = np.random.Generator(np.random.Philox(key=key, counter=place))
+            numbers: Array = rng.random((TILE, columns.stop - columns.start))[part]
+            return np.asarray(numbers * scale + low)
+
+        return tile
+
+    def compiled(self, columns: slice, scale: Any, low: Any) -> tiles.Points:
+        """Returns the compiled function for entries of Sobol's points."""
+        directions, start, table = (x[..., columns] for x in self._sobol)
+        rows = np.tile(np.concatenate([directions, start[None]]), tiles.LANES)
+        return tiles.Points(table, rows, *(np.tile(np.broadcast_to(x, len(start)), tiles.LANES) for x in (scale, low)))
+
+    def _compiled(self, columns: slice, scale: Any, low: Any) -> Callable[[int, slice], Array]:
+        draw = self.compiled(columns, scale, low)
+
+        def tile(number: int, part: slice) -> Array:
+            count = part.stop - part.start
+            out = buffers.empty((-(-count // tiles.LANES) * tiles.LANES, draw.entries))
+            # The Gray code of tile + k is the exclusive or of theirs, as they have no bits in common.
+            draw(part.start, number * TILE ^ number * TILE >> 1, out)
+            return out[:count]
+
+        return tile
 
 
 class Quantity:
     """One quantity of a study. width: entries at one state; shape: of these. dim: None for constants."""
 
     def __init__(self, robot: Robot, target: str, vary: Vary) -> None:
-        self.target, self.vary, kind = target, vary, vary.kind
+        kind = vary.kind
+        if kind == "recording":
+            motion = recording(robot, Path(vary.recording or ""), vary.topic)
+            if target not in motion:
+                raise InvalidArgumentError(
+                    f"{vary.recording!r} has no array '{target}', only {', '.join(sorted(motion))}",
+                    path=f"vary.{target}",
+                )
+            vary = msgspec.structs.replace(vary, recording=None, values=motion[target], dim=vary.dim or "time")
+            kind = "values"
+        self.target, self.vary = target, vary
         self.input, self.entry = _input_of(robot, target)
         self.nominal = _nominal(robot, target) if vary.relative else None
-        defaults = {"uniform": "sample", "normal": "sample", "recording": "time", "constant": None}
+        defaults = {"uniform": "sample", "normal": "sample", "constant": None}
         self.dim = None if kind == "constant" else vary.dim or defaults.get(kind, target)
         if vary.dim is not None and not re.fullmatch(NAME, vary.dim):
             raise InvalidArgumentError(
@@ -184,7 +230,11 @@ class Quantity:
                 path=f"vary.{target}.dim",
             )
         self.table: Any = None
-        self.bounds: tuple[Array, ...] | None = None
+        self.draw: Callable[[int, int], Array] | None = None
+        self.slow = False  # whether values take long to compute
+        self.points: tiles.Points | None = None
+        self.bounds: tuple[Array, Array] | None = None
+        self.quaternions: list[slice] = []
         self.shape: tuple[int, ...] = ()
         self.size: int | None = None
         if target == "overlay":
@@ -192,51 +242,59 @@ class Quantity:
             self.size = _robots(self.table)
             self.dim = (vary.dim or "robot") if self.size is not None else None
             return
-        core = _core(robot, target)
+        self.shape = core = _core(robot, target)
         if kind in ("uniform", "normal"):
             low, high = _limits(robot, target) if vary.uniform == "limits" else (vary.uniform or vary.normal)  # type: ignore[misc]
-            self.bounds = tuple(np.broadcast_to(_doubles(target, x), core) for x in (low, high))
-            if not all(np.isfinite(x).all() for x in self.bounds):
+            bounds = [np.array(np.broadcast_to(_doubles(target, x), core)) for x in (low, high)]
+            if kind == "uniform" and target == "q":
+                at = robot.configuration
+                for joint, part in zip(at.joints, at.q_slices, strict=True):
+                    inner = joint.quaternion
+                    if inner.stop:  # all rotations are as likely
+                        self.quaternions.append(slice(part.start + inner.start, part.start + inner.stop))
+                        bounds[0][self.quaternions[-1]], bounds[1][self.quaternions[-1]] = 0.0, 1.0
+            if not all(np.isfinite(x).all() for x in bounds):
                 raise InvalidArgumentError(
                     f"{target} needs finite bounds, found {low} and {high}", path=f"vary.{target}"
                 )
-            self.shape, self.size = core, None
+            self.bounds = bounds[0], bounds[1]
             return
         if kind == "linspace":
             low, high, count = vary.linspace or (0, 0, 0)
             ends = [np.broadcast_to(_doubles(target, x), core) for x in (low, high)]
             self.table = np.linspace(ends[0], ends[1], count)
-        elif kind == "recording":
-            motion = recording(robot, Path(vary.recording or ""), vary.topic)
-            if target not in motion:
-                raise InvalidArgumentError(
-                    f"{vary.recording!r} has no array '{target}', only {', '.join(sorted(motion))}",
-                    path=f"vary.{target}",
-                )
-            self.table = motion[target]
         else:
             given = _doubles(target, vary.constant if kind == "constant" else vary.values)
             lead = () if kind == "constant" else given.shape[:1]
-            flat = given.ndim == len(lead) and core
-            self.table = np.broadcast_to(given.reshape(*lead, *(1,) * len(core)) if flat else given, (*lead, *core))
-        if self.table.shape[-len(core) :] != core and core:
-            raise InvalidArgumentError(
-                f"{target} has values of shape {self.table.shape[1:]}, expected {core}", path=f"vary.{target}"
-            )
-        self.shape, self.size = core, None if self.dim is None else len(self.table)
+            own = given.shape[len(lead) :]
+            if own not in ((), core):
+                raise InvalidArgumentError(
+                    f"{target} has values of shape {own}, expected {core}", path=f"vary.{target}"
+                )
+            self.table = np.broadcast_to(given if own else given.reshape(*lead, *(1,) * len(core)), (*lead, *core))
+        self.size = None if self.dim is None else len(self.table)
 
-    def at(self, points: Array | None, first: int, last: int) -> Any:
+    def drawn_from(self, sampler: Sampler, columns: slice) -> None:
+        """Takes the values from these entries of the points of a dimension."""
+        assert self.bounds is not None
+        low, high = (x.ravel() for x in self.bounds)
+        affine = (high - low, low) if self.vary.uniform else (1.0, 0.0)
+        self.draw = sampler.entries(columns, *affine)
+        self.slow = self.vary.normal is not None or sampler.samples.sampler != "sobol" or bool(self.quaternions)
+        self.points = None if self.slow or self.nominal is not None else sampler.compiled(columns, *affine)
+
+    def at(self, first: int, last: int) -> Any:
         """Returns the values number `first` to `last` along its dimension, (n, *shape); of a constant, (*shape)."""
-        if self.bounds is None:
-            found = self.table if self.dim is None else self.table[first:last]
+        if self.draw is None:
+            values = self.table if self.dim is None else self.table[first:last]
         else:
-            assert points is not None
-            unit, (low, high) = points.reshape(-1, *self.shape), self.bounds
-            if self.vary.normal is not None:
-                found = load("samples", "scipy.special").ndtri(unit) * high + low
-            else:
-                found = unit * (high - low) + low
-        return found if self.nominal is None else found * self.nominal
+            values = self.draw(first, last).reshape(-1, *self.shape)
+            if self.vary.normal is not None and self.bounds is not None:
+                values = load("samples", "scipy.special").ndtri(values) * self.bounds[1] + self.bounds[0]
+            for part in self.quaternions:
+                normal = load("samples", "scipy.special").ndtri(values[:, part])
+                values[:, part] = normal / np.linalg.norm(normal, axis=1, keepdims=True)
+        return values if self.nominal is None else values * self.nominal
 
 
 class Plan:
@@ -278,14 +336,16 @@ class Plan:
         self.keep = tuple(keep)
         self.dims = tuple(sorted(sizes, key=lambda name: (name not in keep, name in samples, sizes[name], name)))
         self.shape = tuple(sizes[name] for name in self.dims)
-        self.columns: dict[str, dict[str, slice]] = {}
-        widths: dict[str, int] = {}
-        for of in self.quantities:
-            if of.bounds is not None and of.dim is not None:
-                begin = widths.get(of.dim, 0)
-                widths[of.dim] = begin + math.prod(of.shape)
-                self.columns.setdefault(of.dim, {})[of.target] = slice(begin, widths[of.dim])
-        self.samplers = {name: Sampler(samples[name], width) for name, width in widths.items()}
+        drawn = [of for of in self.quantities if of.bounds is not None]
+        ends = dict.fromkeys((of.dim or "" for of in drawn), 0)
+        columns: list[slice] = []
+        for of in drawn:
+            begin = ends[of.dim or ""]
+            ends[of.dim or ""] = begin + math.prod(of.shape)
+            columns.append(slice(begin, ends[of.dim or ""]))
+        samplers = {name: Sampler(samples[name], width) for name, width in ends.items()}
+        for of, part in zip(drawn, columns, strict=True):
+            of.drawn_from(samplers[of.dim or ""], part)
         self.inputs = frozenset(of.input for of in self.quantities if of.input)
         self._kept: dict[str, Any] = {}
         self._overlays: dict[Any, Overlay] = {}
@@ -295,17 +355,23 @@ class Plan:
         """The number of states."""
         return math.prod(self.shape)
 
-    def _values(self, of: Quantity, part: slice) -> Any:
+    def values(self, of: Quantity, part: slice) -> Any:
         """Returns the values of a quantity at a slice of its dimension."""
-        if of.bounds is None:
-            return of.at(None, part.start, part.stop)
-        dim = of.dim or ""
-        columns, sampler = self.columns[dim][of.target], self.samplers[dim]
-        if sampler.samples.count * sampler.width * 8 <= KEPT_BYTES:
-            if of.target not in self._kept:
-                self._kept[of.target] = of.at(sampler.points(0, sampler.samples.count)[:, columns], 0, 0)
-            return self._kept[of.target][part]
-        return of.at(sampler.points(part.start, part.stop)[:, columns], 0, 0)
+        if not self.keeps(of):
+            return of.at(part.start, part.stop)
+        if of.target not in self._kept:
+            self._kept[of.target] = of.at(0, self.shape[self.dims.index(of.dim or "")])
+        return self._kept[of.target][part]
+
+    def keeps(self, of: Quantity) -> bool:
+        """Returns whether the values of a quantity are computed once and kept."""
+        size = self.shape[self.dims.index(of.dim)] if of.dim else 0
+        return of.draw is not None and 8 * size * math.prod(of.shape) <= (KEPT_BYTES if of.slow else KEPT_BYTES >> 8)
+
+    @property
+    def kept_bytes(self) -> int:
+        """The bytes of values that are kept."""
+        return sum(x.nbytes for x in self._kept.values())
 
     def block(self, at: Sequence[slice]) -> dict[str, Any]:
         """Returns the inputs at a block, by name, whose leading axes broadcast: those of the block longer than 1."""
@@ -314,36 +380,36 @@ class Plan:
 
         def spread(of: Quantity) -> Any:
             if of.dim is None:
-                return of.at(None, 0, 0)
+                return of.at(0, 0)
             k = place[of.dim]
-            x = self._values(of, at[k])
+            x = self.values(of, at[k])
             if k not in axes:
                 return x[0]
             after = len(axes) - axes.index(k) - 1
             return x.reshape(len(x), *(1,) * after, *of.shape)
 
-        found: dict[str, Any] = {of.input: spread(of) for of in self.quantities if of.input and of.entry is None}
+        inputs: dict[str, Any] = {of.input: spread(of) for of in self.quantities if of.input and of.entry is None}
         for of in self.quantities:
             if of.input and of.entry is not None:
-                base, x = found.get(of.input), spread(of)
+                base, x = inputs.get(of.input), spread(of)
                 if base is None:
                     base = self.robot.configuration.neutral if of.input.startswith("q") else np.zeros(self.robot.nv)
                 lead = np.broadcast_shapes(np.shape(base)[:-1], np.shape(x))
-                found[of.input] = np.array(np.broadcast_to(base, (*lead, np.shape(base)[-1])))
-                found[of.input][..., of.entry] = x
+                inputs[of.input] = np.array(np.broadcast_to(base, (*lead, np.shape(base)[-1])))
+                inputs[of.input][..., of.entry] = x
         altered = [of for of in self.quantities if not of.input]
         if altered:
             key = tuple((of.dim, at[place[of.dim]].start, at[place[of.dim]].stop) for of in altered if of.dim)
-            made = self._overlays.get(key)  # another thread may clear the map
-            if made is None:
-                made = _overlay(
+            overlay = self._overlays.get(key)  # another thread may clear the map
+            if overlay is None:
+                overlay = _overlay(
                     [(of, _part(of, at, place) if of.target == "overlay" else spread(of)) for of in altered]
                 )
                 if len(self._overlays) > 64:
                     self._overlays.clear()
-                self._overlays[key] = made
-            found["overlay"] = made
-        return found
+                self._overlays[key] = overlay
+            inputs["overlay"] = overlay
+        return inputs
 
     def state(self, index: int) -> dict[str, Any]:
         """Returns the inputs of one state by its index in C order of the dimensions."""
@@ -355,7 +421,7 @@ class Plan:
     def coordinates(self) -> dict[str, Any]:
         """Returns the values along dimensions of grids with one number each, by dimension."""
         return {
-            of.dim: np.asarray(of.at(None, 0, of.size or 0))
+            of.dim: np.asarray(of.at(0, of.size or 0))
             for of in self.quantities
             if of.dim and of.bounds is None and not of.shape and of.target != "overlay"
         }
@@ -377,7 +443,7 @@ def recording(robot: Robot, path: Path, topic: str = "/joint_states") -> dict[st
     """
     if path.suffix == ".npz":
         try:
-            found = {name: np.asarray(x, dtype=np.float64) for name, x in read_npz(path).items()}
+            motion = {name: np.asarray(x, dtype=np.float64) for name, x in read_npz(path).items()}
         except OSError as error:
             raise NotFoundError(f"recording {str(path)!r} cannot be read: {error.strerror}") from None
         except DynError:
@@ -385,22 +451,32 @@ def recording(robot: Robot, path: Path, topic: str = "/joint_states") -> dict[st
         except (BadZipFile, ValueError, TypeError, EOFError, KeyError):
             raise InvalidArgumentError(f"recording {str(path)!r} is no file of `numpy.savez` with numbers") from None
     else:
-        with BagReader(path) as bag:
-            bag.check([topic])
-            messages = [(each.log_time_ns, each.message) for each in bag.messages([topic])]
-        names = messages[0][1].name if messages else []
-        for name in robot.joint_names:
-            if name not in names:
-                raise NotFoundError(f"topic '{topic}' of {str(path)!r} has no joint '{name}'")
+        motion = _from_bag(robot, path, topic)
+    if "a" not in motion and "v" in motion and "t" in motion and len(motion["t"]) > 1:
+        motion["a"] = np.gradient(motion["v"], motion["t"], axis=0)
+    return motion
+
+
+def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
+    from dyn_service.graph.bags.reader import BagReader  # mcap, an extra of its own
+
+    with BagReader(path) as bag:
+        bag.check([topic])
+        messages = [(each.log_time_ns, each.message) for each in bag.messages([topic])]
+    rows: dict[str, list[list[float]]] = {"q": [], "v": [], "tau": []}
+    for number, (_, message) in enumerate(messages):
+        names, where = list(message.name), f"message {number} of topic '{topic}' in {str(path)!r}"
+        if missing := [name for name in robot.joint_names if name not in names]:
+            raise NotFoundError(f"{where} has no joint '{missing[0]}'")
         order = [names.index(name) for name in robot.joint_names]
-        found = {"t": np.array([stamp for stamp, _ in messages]) * 1e-9}
         for name, field in (("q", "position"), ("v", "velocity"), ("tau", "effort")):
-            if messages and getattr(messages[0][1], field):
-                found[name] = np.array([getattr(message, field) for _, message in messages])[:, order]
-        found["t"] -= found["t"][:1]
-    if "a" not in found and "v" in found and "t" in found and len(found["t"]) > 1:
-        found["a"] = np.gradient(found["v"], found["t"], axis=0)
-    return found
+            values = getattr(message, field)
+            if len(values) not in (0, len(names)) or (number and bool(len(values)) != bool(rows[name])):
+                raise InvalidArgumentError(f"{where} has {len(values)} numbers in `{field}` for {len(names)} joints")
+            if len(values):
+                rows[name].append([values[k] for k in order])
+    stamps = np.array([stamp for stamp, _ in messages]) * 1e-9
+    return {"t": stamps - stamps[:1], **{name: np.array(x) for name, x in rows.items() if x}}
 
 
 _FIELDS = {

@@ -6,27 +6,28 @@
     print(study.explain())
     result = study.run("torques.zarr")
 
-The states are divided into leaves of up to 65,536 states, and those into tiles of 4,096, each a box in the study's
-dimensions that does not depend on how the study is run. Sums are added in order within a leaf, and over leaves
+The states are divided into chunks of up to 65,536 states, and those into tiles of 4,096, each a box in the study's
+dimensions that does not depend on how the study is run. Sums are added in order within a chunk, and over chunks
 exactly (`math.fsum`), so that results have the same bits for any number of threads, processes or interruptions. A task
-is some leaves. One process writes the store; a task's results come first, then its entry in `done`.
+is some chunks. One process writes the store; a task's results come first, then its entry in `done`.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
 import os
 import pickle
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -38,20 +39,25 @@ from dyn_service.api.inputs import row_of
 from dyn_service.api.queries import Overlay
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.studies.plan import LEAF, NAME, TILE, Plan, Samples, Vary, blocks, extent
+from dyn_service.kernels.jit import Loop, host
+from dyn_service.kernels.loop import loop_of
+from dyn_service.kernels.signature import Signature
+from dyn_service.studies import tiles
+from dyn_service.studies.plan import CHUNK, NAME, Plan, Samples, Vary, blocks, extent
+from dyn_service.studies.tiles import TILE
 from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
 from dyn_service.support.validation import MismatchError, convert, dotted
 
-FORMAT = 2
+FORMAT = 3
 """Version of the store, part of its fingerprint."""
 
-TASK_S, MAX_LEAVES = 0.5, 256
-"""Seconds of a task, about, and the most leaves of one."""
+TASK_S, MAX_CHUNKS = 0.5, 256
+"""Seconds of a task, about, and the most chunks of one."""
 
 Reduction = Literal["min", "max", "absmax", "mean", "rms", "cubic_mean", "histogram"]
 
-_POWERS: Mapping[str, int] = {"mean": 1, "rms": 2, "cubic_mean": 3}
+_ROOTS: Mapping[str, Any] = {"mean": (1, np.positive), "rms": (2, np.sqrt), "cubic_mean": (3, np.cbrt)}
 _EXTREMES = ("min", "max", "absmax")
 
 NOT_FINITE, BEYOND = 1, {"position": 2, "velocity": 4, "effort": 8}
@@ -95,7 +101,7 @@ class Specification(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class Estimate(NamedTuple):
-    """What a run needs. seconds: predicted from one leaf. bytes: of the store. memory: bytes at a time."""
+    """What a run needs. seconds: predicted from one chunk. bytes: of the store. memory: bytes at a time."""
 
     states: int
     tasks: int
@@ -142,11 +148,28 @@ class Row:
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Returns the outputs at a block of states."""
         given = {name: x for name, x in inputs.items() if name in self.row.inputs}
-        return self.row.outputs_of(getattr(self.robot, self.row.name)(**given, **self.options))
+        with np.errstate(all="ignore"):  # states that fail are counted
+            return self.row.outputs_of(getattr(self.robot, self.row.name)(**given, **self.options))
+
+    def kernel(self, state: Mapping[str, Any]) -> tuple[Loop, Signature, list[Any]] | None:
+        """Returns the kernel's loop, its operands, and the inputs that are no arguments; None if it cannot be used."""
+        row = self.row
+        if {*state} != {*row.required}:
+            return None
+        self(state)  # binds the call
+        others = dict(zip(row.optional_arguments, row.argument_defaults, strict=True)) | self.options
+        bound = self.robot.row_calls[row.name].bound(tuple(others.values()))
+        if bound is None or bound.finish is not None or bound.still or len(bound.signature.outputs) != 1:
+            return None
+        block = self.robot._library.block(bound.signature)
+        loop = None if block is None else loop_of(bound.signature, block.body.code)
+        if loop is None or loop.allocates:
+            return None
+        return loop, bound.signature, [default for _, default in bound.operands]
 
 
 class _Wanted(NamedTuple):
-    """An output: its query, indices of its entries, labels, and reductions."""
+    """An output: its query, indices of its entries and labels."""
 
     name: str
     of: Output
@@ -154,19 +177,6 @@ class _Wanted(NamedTuple):
     field: str
     entries: Any
     labels: Any
-    sums: tuple[int, ...]
-
-
-def folded(op: np.ufunc, x: Array) -> Array:
-    """Returns op.reduce(x, axis=0) of (states, n), in an order that depends on the shape alone.
-
-    64 states at a time are one long row: NumPy is slow at many short ones.
-    """
-    whole, n = len(x) // 64 * 64, x.shape[1]
-    if not whole or not n:
-        return np.asarray(op.reduce(x, axis=0))
-    head = op.reduce(x[:whole].reshape(-1, 64 * n), axis=0).reshape(64, n)
-    return np.asarray(op.reduce(head if whole == len(x) else np.concatenate([head, x[whole:]]), axis=0))
 
 
 def _is_effort(of: _Wanted) -> bool:
@@ -176,19 +186,28 @@ def _is_effort(of: _Wanted) -> bool:
 class Study:
     """A study of a robot; `Robot.study` makes it."""
 
-    def __init__(self, robot: Robot, said: Specification) -> None:
-        self.robot, self.said = robot, said
-        self.plan = Plan(robot, said.vary, said.samples, said.keep)
-        kept = len(said.keep)
+    def __init__(self, robot: Robot, specification: Specification) -> None:
+        self.robot = robot
+        lists: dict[str, Any] = {
+            f"outputs.{name}.reduce": of.reduce or [] for name, of in specification.outputs.items()
+        }
+        for path, names in {**lists, "keep": specification.keep, "check": specification.check}.items():
+            if repeated := [name for k, name in enumerate(names) if name in names[:k]]:
+                raise InvalidArgumentError(f"{path} has '{repeated[0]}' twice", path=path)
+        self.plan = Plan(robot, specification.vary, specification.samples, specification.keep)
+        # Recordings are replaced by their numbers, so that other machines need no file.
+        self.specification = msgspec.structs.replace(
+            specification, vary={of.target: of.vary for of in self.plan.quantities}
+        )
+        kept = len(specification.keep)
         self._kept, self._reduced = self.plan.shape[:kept], self.plan.shape[kept:]
-        self._leaf = extent(self._reduced, LEAF)
-        self._tile = extent(self._leaf, TILE)
-        self._leaves = math.prod(-(-n // s) for n, s in zip(self._reduced, self._leaf, strict=True))
+        self._chunk = extent(self._reduced, CHUNK)
+        self._tile = extent(self._chunk, TILE)
+        self._chunks = math.prod(-(-n // s) for n, s in zip(self._reduced, self._chunk, strict=True))
         self._outer = math.prod(self._kept)
-        self._local = threading.local()
-        if not said.outputs:
+        if not specification.outputs:
             raise InvalidArgumentError("a study needs outputs", path="outputs")
-        for name in said.outputs:
+        for name in specification.outputs:
             if not re.fullmatch(NAME, name) or name in ("code", "partial", "result", *self.plan.dims):
                 raise InvalidArgumentError(
                     f"an output cannot be called {name!r}: a name has letters, digits and _, and is none of code, "
@@ -199,37 +218,38 @@ class Study:
     @cached_property
     def _answers(self) -> dict[str, Any]:
         """Objects that answer, by query and options."""
-        found: dict[str, Any] = {}
-        for of in self.said.outputs.values():
+        answers: dict[str, Any] = {}
+        for of in self.specification.outputs.values():
             key = f"{of.query} {json.dumps(of.options, sort_keys=True)}"
-            if key not in found:
+            if key not in answers:
                 if of.query in FUNCTIONS:
                     module, _, name = FUNCTIONS[of.query].rpartition(".")
-                    found[key] = getattr(import_module(module), name)(self.robot, of.options)
+                    answers[key] = getattr(import_module(module), name)(self.robot, of.options)
                 else:
-                    found[key] = Row(self.robot, of.query, of.options)
-                for needed in found[key].required:
+                    answers[key] = Row(self.robot, of.query, of.options)
+                for needed in answers[key].required:
                     if needed not in self.plan.inputs:
                         raise InvalidArgumentError(
                             f"{of.query} needs '{needed}': vary it, or make it constant", path="vary"
                         )
         for quantity in self.plan.quantities:
             name = quantity.input or "overlay"
-            if not any(name in each.accepted for each in found.values()):
-                queries = ", ".join(sorted({key.partition(" ")[0] for key in found}))
+            if not any(name in each.accepted for each in answers.values()):
+                queries = ", ".join(sorted({key.partition(" ")[0] for key in answers}))
                 raise InvalidArgumentError(
                     f"no query of the study ({queries}) has the input '{name}', so {quantity.target} has no effect",
                     path=f"vary.{quantity.target}",
                 )
-        return found
+        return answers
 
     @cached_property
     def _wanted(self) -> list[_Wanted]:
-        """The outputs; this computes one state."""
+        """The outputs; this computes one state, and makes what later ones need."""
         state = self.plan.state(0)
+        tiles.code()
         templates = {key: answer.template(state) for key, answer in self._answers.items()}
-        found = []
-        for name, of in self.said.outputs.items():
+        wanted = []
+        for name, of in self.specification.outputs.items():
             key = f"{of.query} {json.dumps(of.options, sort_keys=True)}"
             variables = list(templates[key].data_vars)
             field = of.output or (variables[0] if len(variables) == 1 else "")
@@ -253,62 +273,71 @@ class Study:
                 labels = labels.isel({dim: places})
             for dim in {*map(str, labels.dims), f"{name}_bin"} & {*self.plan.dims}:
                 raise InvalidArgumentError(f"{of.query} itself has a dimension '{dim}': name another", path="vary")
-            if of.reduce is not None and "histogram" in of.reduce and of.range is None:
-                raise InvalidArgumentError("a histogram needs a range", path=f"outputs.{name}.range")
-            sums = tuple(sorted({_POWERS[each] for each in of.reduce or () if each in _POWERS}))
-            everything = entries.size == templates[key][field].size and not of.select
-            found.append(_Wanted(name, of, key, field, None if everything else entries.ravel(), labels, sums))
-        for each in self.said.check:
+            if "histogram" in (of.reduce or ()):
+                first, last = _range(of, labels.size)
+                if not (np.isfinite(last - first).all() and (first < last).all() and of.bins > 0):
+                    raise InvalidArgumentError(
+                        f"a histogram needs bins and a range [first, last] with first < last, wanted {of.bins} and "
+                        f"{of.range}",
+                        path=f"outputs.{name}.range",
+                    )
+            wanted.append(_Wanted(name, of, key, field, entries.ravel() if of.select else None, labels))
+        for each in self.specification.check:
             if each == "effort":
-                checked, what = any(map(_is_effort, found)), "an output of efforts, such as inverse_dynamics"
+                checked, what = any(map(_is_effort, wanted)), "an output of efforts, such as inverse_dynamics"
             else:
                 name = "q" if each == "position" else "v"
                 checked, what = name in self.plan.inputs, f"the quantity '{name}'"
             if not checked:
                 raise InvalidArgumentError(f"the check of the {each} needs {what}", path="check")
-        return found
+        return wanted
 
     @cached_property
     def fingerprint(self) -> str:
         """Identifies robot and study: a store has results of one."""
 
-        def plain(x: Any) -> Any:
-            return repr(np.asarray(x).tolist()) if isinstance(x, np.ndarray | np.generic) else repr(x)
+        def plain(x: Any) -> str:
+            if isinstance(x, Overlay):
+                return repr(x.content)
+            array = np.asarray(x, dtype=np.float64)
+            return f"{array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
 
-        def exact(of: Vary) -> Vary:
-            given = {name: getattr(of, name) for name in ("constant", "values")}
-            return msgspec.structs.replace(
-                of, **{name: repr(x.content) for name, x in given.items() if isinstance(x, Overlay)}
-            )
+        def fields(of: Any) -> dict[str, Any]:  # all of them: equal fields are not omitted after a copy
+            each = msgspec.structs.asdict(of)
+            return {name: plain(x) if isinstance(x, Overlay) else x for name, x in each.items()}
 
-        tables = [of.table.tobytes() for of in self.plan.quantities if of.vary.recording]
-        all_of = msgspec.structs.replace(self.said, vary={name: exact(of) for name, of in self.said.vary.items()})
-        said = msgspec.json.encode(msgspec.to_builtins(all_of, enc_hook=plain), order="sorted")
-        return hashlib.sha256(
-            b" ".join([self.robot.fingerprint.encode(), str(FORMAT).encode(), said, *tables])
-        ).hexdigest()[:32]
+        of = self.specification
+        structs = [{name: fields(x) for name, x in part.items()} for part in (of.vary, of.samples, of.outputs)]
+        content = [self.robot.fingerprint, FORMAT, *structs, of.keep, of.check]
+        encoded = msgspec.json.encode(msgspec.to_builtins(content, enc_hook=plain), order="sorted")
+        return hashlib.sha256(encoded).hexdigest()[:32]
+
+    @cached_property
+    def made_with(self) -> str:
+        """The versions and the processor that the last bits of the results depend on."""
+        packages = ", ".join(f"{name} {version(name)}" for name in ("dyn_service", "numpy", "scipy", "llvmlite"))
+        return f"{packages}, {host().triple} {host().cpu} with {host().lanes} lanes"
 
     def state(self, index: int) -> dict[str, Any]:
         """Returns the inputs of a state, such as that of an extreme, by its index."""
         return self.plan.state(int(index))
 
     def explain(self, *, workers: int | None = None) -> Estimate:
-        """Returns states, time and memory of a run, from the time of one leaf."""
-        took = self._leaf_seconds
+        """Returns states, time and memory of a run, from the time of one chunk."""
+        took = self._chunk_seconds
         count = workers or os.cpu_count() or 1
         states = self.plan.states
         per_state = sum(8 * w.labels.size for w in self._wanted if w.of.reduce is None) + (1 if self._stored else 0)
-        leaves = self._outer * self._leaves
-        small = sum(8 * w.labels.size * (len(w.sums) + 2 * len(w.of.reduce or ())) for w in self._wanted)
-        task = self._default_leaves() * math.prod(self._leaf)
+        chunks = self._outer * self._chunks
+        small = sum(x.nbytes for x in self._start(1).values())
+        task = self._default_chunks() * math.prod(self._chunk)
         inputs = 8 * 4 * self.robot.nv * math.prod(self._tile)
-        memory = count * (inputs * 3 + 2 * task * per_state) + sum(x.nbytes for x in self.plan._kept.values())
-        full = states / math.prod(self._leaf)
+        memory = count * (inputs * 3 + 2 * task * per_state) + self.plan.kept_bytes
         return Estimate(
             states,
-            self._tasks(self._default_leaves()) * self._outer,
-            took * full / count,
-            states * per_state + leaves * small,
+            self._tasks(self._default_chunks()) * self._outer,
+            took * states / math.prod(self._chunk) / count,
+            states * per_state + chunks * small,
             int(memory),
         )
 
@@ -317,188 +346,227 @@ class Study:
         return any(w.of.reduce is None for w in self._wanted)
 
     @cached_property
-    def _leaf_seconds(self) -> float:
-        """Returns the time of a full leaf."""
-        self.task(0, 0, 1)  # compiles, and makes samples
-        begun = time.perf_counter()
+    def _chunk_seconds(self) -> float:
+        """Returns the time of one chunk, which is computed once."""
+        _ = self._wanted  # compiles, and makes samples
+        begin = time.perf_counter()
         self.task(0, 0, 1)
-        return time.perf_counter() - begun
+        return time.perf_counter() - begin
 
-    def _default_leaves(self) -> int:
-        return max(1, min(int(TASK_S / max(self._leaf_seconds, 1e-6)), MAX_LEAVES, self._leaves))
+    def _default_chunks(self) -> int:
+        return max(1, min(int(TASK_S / max(self._chunk_seconds, 1e-6)), MAX_CHUNKS, self._chunks))
 
-    def _tasks(self, leaves: int) -> int:
-        return -(-self._leaves // leaves)
+    def _tasks(self, chunks: int) -> int:
+        return -(-self._chunks // chunks)
 
     def _tile_answers(self, at: Sequence[slice]) -> tuple[dict[str, Any], list[Array]]:
         """Returns the inputs at a tile, and of each output the entries (states, entries)."""
         inputs = self.plan.block(at)
-        lead = tuple(part.stop - part.start for part in at if part.stop - part.start > 1)
+        lead = tuple(size for part in at if (size := part.stop - part.start) > 1)
         answers = {key: answer(inputs) for key, answer in self._answers.items()}
-        found = []
+        entries = []
         for wanted in self._wanted:
             x = np.asarray(answers[wanted.key][wanted.field], dtype=np.float64)
             core = x.shape[len(x.shape) - len(self._cores[wanted.name]) :]
             if x.shape != lead + core:
                 x = np.broadcast_to(x, lead + core)
             x = x.reshape(math.prod(lead), math.prod(core))
-            found.append(x if wanted.entries is None else x[:, wanted.entries])
-        return inputs, found
+            entries.append(x if wanted.entries is None else x.take(wanted.entries, axis=1))
+        return inputs, entries
 
     @cached_property
     def _cores(self) -> dict[str, tuple[int, ...]]:
         return {w.name: tuple(w.labels.shape) for w in self._wanted}
 
+    def _start(self, chunks: int) -> dict[str, Any]:
+        """Returns the results of a task without states.
+
+        extremes: of each entry the smallest x and -x. places: the indices of their states. sums: of each chunk, of x,
+        x^2 and |x|^3.
+        """
+        results: dict[str, Any] = {"codes": np.zeros(4, np.int64), "first": np.full(4, -1, np.int64)}
+        results["count"] = np.zeros(chunks, np.int64)
+        for wanted in self._wanted:
+            size, reduce = wanted.labels.size, set(wanted.of.reduce or ())
+            if reduce & {*_EXTREMES}:
+                results[f"{wanted.name} extremes"] = np.full((2, size), np.inf)
+                results[f"{wanted.name} places"] = np.full((2, size), -1, np.int64)
+            if reduce & {*_ROOTS}:
+                results[f"{wanted.name} sums"] = np.zeros((chunks, 3, size))
+            if "histogram" in reduce:
+                results[f"{wanted.name} histogram"] = np.zeros((size, wanted.of.bins + 2), np.int64)
+        return results
+
     def task(self, outer: int, first: int, last: int) -> dict[str, Any]:
-        """Computes leaves `first` to `last` at one place of the kept dimensions; returns the results by array."""
+        """Computes chunks `first` to `last` at one place of the kept dimensions; returns the results by array."""
         place = [int(k) for k in np.unravel_index(outer, self._kept)] if self._kept else []
         kept = [slice(k, k + 1) for k in place]
         base = outer * math.prod(self._reduced)
-        made: dict[str, Any] = {"codes": np.zeros(5, np.int64), "first": np.full(5, -1, np.int64)}
-        for wanted in self._wanted:
-            size = wanted.labels.size
-            for each in wanted.of.reduce or ():
-                if each in _EXTREMES:
-                    made[f"{wanted.name} {each}"] = np.full(size, np.inf if each == "min" else -np.inf)
-                    made[f"{wanted.name} {each} index"] = np.full(size, -1, np.int64)
-                elif each == "histogram":
-                    made[f"{wanted.name} {each}"] = np.zeros((size, wanted.of.bins + 2), np.int64)
-            for power in wanted.sums:
-                made[f"{wanted.name} sum {power}"] = np.zeros((last - first, size))
-        made["count"] = np.zeros(last - first, np.int64)
+        results = self._start(last - first)
+        sweep = self._sweep()
         states: list[tuple[Any, dict[str, Any]]] = []
-        for number, leaf in enumerate(blocks(self._reduced, self._leaf, first, last)):
-            shape = tuple(part.stop - part.start for part in leaf)
+        for number, chunk in enumerate(blocks(self._reduced, self._chunk, first, last)):
+            shape = tuple(part.stop - part.start for part in chunk)
             stored = {w.name: np.empty((*shape, w.labels.size)) for w in self._wanted if w.of.reduce is None}
             if self._stored:
                 stored["code"] = np.zeros(shape, np.uint8)
-            for tile in blocks(shape, self._tile):
-                at = [slice(a.start + b.start, a.start + b.stop) for a, b in zip(leaf, tile, strict=True)]
-                self._tile_into(made, stored, kept, at, tile, base, number)
+            rows: Any = [[slice(0, size) for size in shape]]
+            if sweep is not None:  # one after the other along the last dimension
+                rows = blocks(shape, (*(1 for _ in shape[1:]), shape[-1]))
+            for row in rows:
+                swept = 0 if sweep is None else self._add_swept(results, sweep, kept, chunk, row, base, number)
+                begins = [*(part.start for part in row[:-1]), *(part.start + swept for part in row[-1:])]
+                for tile in blocks([part.stop - k for k, part in zip(begins, row, strict=True)], self._tile):
+                    here = tuple(slice(k + b.start, k + b.stop) for k, b in zip(begins, tile, strict=True))
+                    self._add_tile(results, stored, kept, _shifted(here, chunk), here, base, number)
             if stored:
-                states.append(((*kept, *leaf), stored))
-        made["states"] = states
-        return made
+                states.append(((*kept, *chunk), stored))
+        results["states"] = states
+        return results
 
-    def _tile_into(
+    @cached_property
+    def _kernel(self) -> Any:
+        """The kernel of the study, if its tiles can be drawn, computed and reduced by compiled code."""
+        answer = next(iter(self._answers.values()))
+        plain = len(self._answers) == 1 and isinstance(answer, Row) and not self.specification.check
+        plain = plain and not any(w.of.reduce is None or "histogram" in w.of.reduce for w in self._wanted)
+        plain = plain and all(of.input and of.entry is None for of in self.plan.quantities)
+        return answer.kernel(self.plan.state(0)) if plain and self._tile[-1:] == (TILE,) else None
+
+    def _sweep(self) -> Callable[[Sequence[slice]], Array] | None:
+        """Returns a function from states along the last dimension to `tiles.reduced`, or None; see `_kernel`."""
+        if self._kernel is None:
+            return None
+        loop, signature, defaults = self._kernel
+        quantities = {of.input: of for of in self.plan.quantities}
+        inputs = [quantities.get(each.name) for each in signature.inputs]
+        last = self.plan.dims[-1]
+        drawn = {
+            k: of.points
+            for k, of in enumerate(inputs)
+            if of is not None and of.points is not None and of.dim == last and not self.plan.keeps(of)
+        }
+        sweep = tiles.Sweep(loop, signature, drawn)
+        for k, x in enumerate(defaults, len(inputs) - len(defaults)):
+            sweep.set(k, x, np.ndim(x))
+
+        def swept(at: Sequence[slice]) -> Array:
+            for k, of in enumerate(inputs):
+                if of is not None and k not in drawn:
+                    x = self.plan.values(of, at[self.plan.dims.index(of.dim)] if of.dim else slice(0, 0))
+                    sweep.set(k, x if of.dim in (None, last) else x[0], len(of.shape))
+            return sweep(at[-1].stop - at[-1].start, at[-1].start)
+
+        return swept
+
+    def _add_swept(
         self,
-        made: dict[str, Any],
+        results: dict[str, Any],
+        sweep: Callable[[Sequence[slice]], Array],
+        kept: list[slice],
+        chunk: Sequence[slice],
+        row: Sequence[slice],
+        base: int,
+        number: int,
+    ) -> int:
+        """Adds states along the last dimension if all are finite; returns their number."""
+        at = _shifted(row, chunk)
+        states = int(at[-1].stop - at[-1].start) // tiles.LANES * tiles.LANES
+        numbers = sweep([*kept, *at[:-1], slice(at[-1].start, at[-1].start + states)])
+        if not np.isfinite(numbers[2]).all():
+            return 0
+        results["count"][number] += states
+        places = self._first(at, base) + numbers[5:].astype(np.int64)
+        for wanted in self._wanted:
+            some = slice(None) if wanted.entries is None else wanted.entries
+            self._reduce(results, wanted, None, numbers[:, some], number, places[:, some])
+        return states
+
+    def _first(self, at: Sequence[slice], base: int) -> int:
+        """Returns the index of the first state of a block.
+
+        Chunks and tiles are ranges of the index: their blocks are whole in all dimensions after the divided one.
+        """
+        return base + sum(int(part.start) * math.prod(self._reduced[k + 1 :]) for k, part in enumerate(at))
+
+    def _add_tile(
+        self,
+        results: dict[str, Any],
         stored: Mapping[str, Any],
         kept: list[slice],
         at: list[slice],
         tile: Any,
         base: int,
-        leaf: int,
+        chunk: int,
     ) -> None:
         """Adds the states of one tile to the results of a task."""
-        inputs, answers = self._tile_answers([*kept, *at])
         shape = tuple(part.stop - part.start for part in at)
-        ends = [(folded(np.minimum, x), folded(np.maximum, x)) for x in answers]
-        codes = self._codes(inputs, answers, ends, shape)
-        # Leaves and tiles are ranges of the index: their blocks are whole along all dimensions after the divided one.
-        start = base
-        for k, part in enumerate(at):
-            start += part.start * math.prod(self._reduced[k + 1 :])
-        ok = None
+        start = self._first(at, base)
+        inputs, answers = self._tile_answers([*kept, *at])
+        every = [tiles.reduced(x) for x in answers]
+        codes = self._codes(inputs, answers, every, shape)
+        ok = np.arange(math.prod(shape))
         if codes is not None:
             for k, code in enumerate((NOT_FINITE, *BEYOND.values())):
                 bad = np.flatnonzero(codes & code)
-                made["codes"][k] += len(bad)
-                if len(bad) and made["first"][k] < 0:
-                    made["first"][k] = start + bad[0]
-            ok = np.flatnonzero(codes & NOT_FINITE == 0) if (codes & NOT_FINITE).any() else None
-        count = math.prod(shape) if ok is None else len(ok)
-        made["count"][leaf] += count
-        for wanted, x, end in zip(self._wanted, answers, ends, strict=True):
+                results["codes"][k] += len(bad)
+                if len(bad) and results["first"][k] < 0:
+                    results["first"][k] = start + bad[0]
+            ok = np.flatnonzero(codes & NOT_FINITE == 0)
+        results["count"][chunk] += len(ok)
+        for wanted, x, numbers in zip(self._wanted, answers, every, strict=True):
             if wanted.of.reduce is None:
                 stored[wanted.name][tile] = x.reshape(*shape, -1)
-            elif ok is None:
-                self._reduce(made, wanted, x, end, leaf, range(start, start + count))
-            elif count:
-                some = x[ok]
-                end = folded(np.minimum, some), folded(np.maximum, some)
-                self._reduce(made, wanted, some, end, leaf, (start + ok).tolist())
+            elif len(ok):
+                some = x if len(ok) == len(x) else x[ok]
+                numbers = numbers if some is x else tiles.reduced(some)
+                self._reduce(results, wanted, some, numbers, chunk, start + ok[numbers[5:].astype(np.int64)])
         if stored and codes is not None:
             stored["code"][tile] = codes.reshape(shape)
 
     def _reduce(
-        self,
-        made: dict[str, Any],
-        wanted: _Wanted,
-        x: Array,
-        end: tuple[Array, Array],
-        leaf: int,
-        indices: Sequence[int],
+        self, results: dict[str, Any], wanted: _Wanted, x: Array | None, numbers: Array, chunk: int, places: Any
     ) -> None:
-        """Adds finite rows (states, entries) with these smallest and largest numbers to the reductions of an output."""
-        low, high = end
-        for each in wanted.of.reduce or ():
-            if each in _EXTREMES:
-                values, places = made[f"{wanted.name} {each}"], made[f"{wanted.name} {each} index"]
-                best = low if each == "min" else high if each == "max" else np.maximum(high, -low)
-                better = best < values if each == "min" else best > values  # states of equal values came before
-                for k in np.flatnonzero(better) if better.any() else ():
-                    column = np.abs(x[:, k]) if each == "absmax" else x[:, k]
-                    places[k], values[k] = indices[int((column == best[k]).argmax())], best[k]
-            elif each == "histogram":
-                bins = wanted.of.bins
-                ranges = np.broadcast_to(np.array(wanted.of.range, dtype=np.float64), (x.shape[1], 2))
-                first, last = ranges[:, 0], ranges[:, 1]
-                found = np.floor((x - first) * (bins / (last - first))).clip(-1, bins).astype(np.int64)
-                found += np.arange(x.shape[1]) * (bins + 2) + 1
-                counted = made[f"{wanted.name} {each}"]
-                counted += np.bincount(found.ravel(), minlength=counted.size).reshape(counted.shape)
-        for power in wanted.sums:
-            y = x
-            if power > 1:
-                y = np.multiply(x, x, out=self._scratch(x.shape))
-            if power == 3:
-                np.abs(np.multiply(y, x, out=y), out=y)
-            made[f"{wanted.name} sum {power}"][leaf] += folded(np.add, y)
+        """Adds finite rows x (states, entries) to the reductions of an output.
 
-    def _scratch(self, shape: tuple[int, ...]) -> Array:
-        """Returns memory of this thread for numbers of a tile."""
-        kept: Any = self._local.__dict__
-        if shape not in kept:
-            kept.clear()
-            kept[shape] = np.empty(shape)
-        found: Array = kept[shape]
-        return found
+        numbers: `tiles.reduced` of x. places: (2, entries) indices of the states of the smallest and of the largest.
+        """
+        extremes = results.get(f"{wanted.name} extremes")
+        if extremes is not None:
+            best = np.stack([numbers[0], -numbers[1]])
+            better = best < extremes  # states of equal values came before
+            extremes[better], results[f"{wanted.name} places"][better] = best[better], places[better]
+        if (sums := results.get(f"{wanted.name} sums")) is not None:
+            sums[chunk] += numbers[2:5]
+        counts = results.get(f"{wanted.name} histogram")
+        if counts is not None and x is not None:
+            first, last = _range(wanted.of, x.shape[1])
+            tiles.count(x, first, wanted.of.bins / (last - first), counts)
 
     def _codes(
-        self,
-        inputs: Mapping[str, Any],
-        answers: Sequence[Array],
-        ends: Sequence[tuple[Array, Array]],
-        shape: tuple[int, ...],
+        self, inputs: Mapping[str, Any], answers: Sequence[Array], numbers: Sequence[Array], shape: tuple[int, ...]
     ) -> Any:
-        """Returns the codes of the states of a tile; None if all are 0. ends: of each answer, smallest and largest."""
+        """Returns the codes of the states of a tile; None if all are 0. numbers: `tiles.reduced` of each answer."""
         count = math.prod(shape)
         codes = None
-        if not all(math.isfinite(k) for pair in ends for end in pair for k in end.tolist()):
+        if not all(np.isfinite(of[2]).all() for of in numbers):
             good = [np.isfinite(x).all(axis=1) for x in answers]
             codes = np.where(np.logical_and.reduce(good), 0, NOT_FINITE).astype(np.uint8)
         lead = tuple(n for n in shape if n > 1)
         limits = self.robot.limits
-
-        def of_input(name: str, low: Array, high: Array) -> list[Any]:
-            x = np.asarray(inputs[name], dtype=np.float64)
-            rows = x.reshape(-1, x.shape[-1])
-            return [(x, low, high, (folded(np.minimum, rows), folded(np.maximum, rows)))]
-
-        for each in self.said.check:
-            if each == "position":
-                pairs = of_input("q", limits.lower, limits.upper)
-            elif each == "velocity":
-                pairs = of_input("v", -limits.speeds, limits.speeds)
-            else:
+        for each in self.specification.check:
+            if each == "effort":
                 pairs = []
-                for wanted, x, end in zip(self._wanted, answers, ends, strict=True):
+                for wanted, x, of in zip(self._wanted, answers, numbers, strict=True):
                     if _is_effort(wanted):
                         most = limits.efforts if wanted.entries is None else limits.efforts[wanted.entries]
-                        pairs.append((x.reshape(*lead, x.shape[-1]), -most, most, end))
-            for x, low, high, (smallest, largest) in pairs:
-                if (smallest >= low).all() and (largest <= high).all():  # false for NaN
+                        pairs.append((x.reshape(*lead, x.shape[-1]), -most, most, of))
+            else:
+                x = np.asarray(inputs["q" if each == "position" else "v"], dtype=np.float64)
+                bounds = (limits.lower, limits.upper) if each == "position" else (-limits.speeds, limits.speeds)
+                pairs = [(x, *bounds, tiles.reduced(x.reshape(-1, x.shape[-1])))]
+            for x, low, high, of in pairs:
+                if (of[0] >= low).all() and (of[1] <= high).all() and np.isfinite(of[2]).all():
                     continue
                 bad = np.broadcast_to(((x < low) | (x > high)).any(axis=-1), lead).ravel()
                 if bad.any():
@@ -511,7 +579,7 @@ class Study:
         store: str | os.PathLike[str] | None = None,
         *,
         workers: int | None = None,
-        leaves: int | None = None,
+        chunks: int | None = None,
         scheduler: str | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> Any:
@@ -520,7 +588,7 @@ class Study:
         Args:
             store: A folder for the results (Zarr); None: they are kept in memory.
             workers: Threads of this process; None: one for each core.
-            leaves: Leaves of a task, for a new store; None: for some tenths of a second.
+            chunks: Chunks of a task, for a new store; None: for some tenths of a second.
             scheduler: The address of a Dask scheduler whose workers compute.
             progress: Called with the completed fraction.
 
@@ -529,10 +597,22 @@ class Study:
             reductions are the group `result`, stored states the arrays of the root.
 
         Raises:
-            FailedPreconditionError: The store has results of another robot or study.
+            FailedPreconditionError: The store has results of another robot or study, another run writes it, or it was
+                begun, and is not complete, with other versions or on another kind of processor.
         """
-        group = self._open(store, leaves)
-        count = int(group.attrs["leaves"])
+        with _locked(store):
+            return self._run(store, workers, chunks, scheduler, progress)
+
+    def _run(
+        self,
+        store: Any,
+        workers: int | None,
+        chunks: int | None,
+        scheduler: str | None,
+        progress: Callable[[float], None] | None,
+    ) -> Any:
+        group = self._open(store, chunks)
+        count = int(group.attrs["chunks"])
         parts = group["partial"]
         done = parts["done"][:]
         missing = [(int(k), int(t)) for k, t in np.argwhere(done == 0)]
@@ -545,7 +625,7 @@ class Study:
                 while True:
                     while len(waiting) < most and (each := next(queue, None)) is not None:
                         k, t = each
-                        waiting[submit(executor, k, t * count, min((t + 1) * count, self._leaves))] = each
+                        waiting[submit(executor, k, t * count, min((t + 1) * count, self._chunks))] = each
                     if not waiting:
                         break
                     for future in wait(waiting, return_when=FIRST_COMPLETED).done:
@@ -558,12 +638,12 @@ class Study:
                 for future in waiting:
                     future.cancel()
                 raise
-        found = self.results(group)
+        result = self.results(group)
         if store is not None:
-            small = found.drop_vars([w.name for w in self._wanted if w.of.reduce is None])
+            small = result.drop_vars([w.name for w in self._wanted if w.of.reduce is None])
             names = {name: x.astype(object) for name, x in small.coords.items() if x.dtype.kind == "U"}
             small.assign_coords(names).to_zarr(str(Path(store)), group="result", mode="w", consolidated=False)
-        return found
+        return result
 
     @contextmanager
     def _executor(self, workers: int | None, scheduler: str | None) -> Iterator[tuple[Any, Any, int]]:
@@ -578,17 +658,19 @@ class Study:
                 yield threads, here, 2 * count
             return
         distributed = load("--scheduler", "distributed")
-        content = pickle.dumps((self.robot, msgspec.to_builtins(self.said)))
+        expected = (self.fingerprint, self.made_with)
         with distributed.Client(scheduler, set_as_default=False) as client:
             executor = client.get_executor(pure=False, retries=10)
+            # The result of a task, so that each worker gets it once, and again if it was lost.
+            content = client.submit(bytes, pickle.dumps((self.robot, self.specification)), pure=False, retries=10)
 
             def there(executor: Any, *what: int) -> Any:
-                return executor.submit(_remote, content, *what)
+                return executor.submit(_remote, content, expected, *what)
 
             threads_there = sum(each["nthreads"] for each in client.scheduler_info(n_workers=-1)["workers"].values())
             yield executor, there, 2 * max(threads_there, 1)
 
-    def _open(self, store: Any, leaves: int | None) -> Any:
+    def _open(self, store: Any, chunks: int | None) -> Any:
         """Returns the group of a store, which is made if it is new."""
         zarr = load("a study", "zarr")
         group = zarr.open_group(zarr.storage.MemoryStore() if store is None else str(Path(store)), mode="a")
@@ -600,37 +682,40 @@ class Study:
                     path="store",
                 )
             if group.attrs["ready"]:
+                if group.attrs["made_with"] != self.made_with and not group["partial/done"][:].all():
+                    raise FailedPreconditionError(
+                        f"the store '{store}' was begun with {group.attrs['made_with']}; here, with {self.made_with}, "
+                        "results may have other last bits: complete it there, or name a new one",
+                        path="store",
+                    )
                 return group
             for name in [name for name, _ in group.members()]:  # an earlier run ended while it made them
                 del group[name]
         elif list(group.members()):
             raise FailedPreconditionError(f"'{store}' is no store of a study: name a new one", path="store")
-        count = leaves or self._default_leaves()
+        count = chunks or self._default_chunks()
         tasks = self._tasks(count)
-        template = self.task(0, 0, 1)
-        group.attrs.update({"robot": self.robot.name, "leaves": count, "fingerprint": self.fingerprint, "ready": False})
+        about = {"robot": self.robot.name, "fingerprint": self.fingerprint, "made_with": self.made_with}
+        group.attrs.update({**about, "chunks": count, "ready": False})
         parts = group.require_group("partial")
-        for name, x in template.items():
-            if name == "states":
-                continue
-            by_leaf = name == "count" or " sum " in name
-            core = x.shape[1:] if by_leaf else x.shape
-            size = self._leaves if by_leaf else tasks
+        for name, x in self._start(1).items():
+            by_chunk = _by_chunk(name)
+            core = x.shape[1:] if by_chunk else x.shape
             parts.create_array(
                 name,
-                shape=(self._outer, size, *core),
-                chunks=(1, count if by_leaf else 1, *core),
+                shape=(self._outer, self._chunks if by_chunk else tasks, *core),
+                chunks=(1, count if by_chunk else 1, *core),
                 dtype=x.dtype,
                 fill_value=0,
             )
-        leaf = (*(1 for _ in self._kept), *self._leaf)
+        chunk = (*(1 for _ in self._kept), *self._chunk)
         for wanted in self._wanted:
             if wanted.of.reduce is None:
                 core = self._cores[wanted.name]
                 group.create_array(
                     wanted.name,
                     shape=(*self.plan.shape, *core),
-                    chunks=(*leaf, *core),
+                    chunks=(*chunk, *core),
                     dtype="f8",
                     fill_value=np.nan,
                     dimension_names=[*self.plan.dims, *map(str, wanted.labels.dims)],
@@ -640,7 +725,7 @@ class Study:
             group.create_array(
                 "code",
                 shape=self.plan.shape,
-                chunks=leaf,
+                chunks=chunk,
                 dtype="u1",
                 fill_value=0,
                 dimension_names=list(self.plan.dims),
@@ -649,17 +734,14 @@ class Study:
         group.attrs["ready"] = True
         return group
 
-    def _write(self, group: Any, outer: int, task: int, count: int, made: dict[str, Any]) -> None:
+    def _write(self, group: Any, outer: int, task: int, count: int, results: dict[str, Any]) -> None:
         parts = group["partial"]
-        for at, stored in made.pop("states"):
+        for at, stored in results.pop("states"):
             for name, x in stored.items():
                 shape = tuple(part.stop - part.start for part in at)
                 group[name][at] = x.reshape(*shape, *self._cores.get(name, ()))
-        for name, x in made.items():
-            if name == "count" or " sum " in name:
-                parts[name][outer, task * count : task * count + len(x)] = x
-            else:
-                parts[name][outer, task] = x
+        for name, x in results.items():
+            parts[name][outer, slice(task * count, task * count + len(x)) if _by_chunk(name) else task] = x
         parts["done"][outer, task] = 1
 
     def results(self, group: Any) -> Any:
@@ -673,49 +755,94 @@ class Study:
         for wanted in self._wanted:
             name, labels, core = wanted.name, wanted.labels, self._cores[wanted.name]
             if wanted.of.reduce is None:
-                array = group[name]
-                variables[name] = ((*self.plan.dims, *labels.dims), _lazy(array), labels.attrs)
+                variables[name] = ((*self.plan.dims, *labels.dims), _lazy(group[name]), labels.attrs)
                 continue
 
-            def put(what: str, x: Any, *more: str, core: Any = core, labels: Any = labels, name: str = name) -> None:
-                extra = x.shape[2:]
-                variables[f"{name}_{what}"] = (
-                    (*dims, *labels.dims, *more),
-                    x.reshape((*shape, *core, *extra)) + 0,  # -0 becomes 0
-                    labels.attrs,
-                )
+            def put(what: str, x: Any, attributes: Any, *more: str, core: Any = core, of: _Wanted = wanted) -> None:
+                values = x.reshape((*shape, *core, *x.shape[2:])) + 0  # -0 becomes 0
+                variables[f"{of.name}_{what}"] = ((*dims, *of.labels.dims, *more), values, attributes)
 
-            for each in wanted.of.reduce:
-                if each in _EXTREMES:
-                    values, places = parts[f"{name} {each}"][:], parts[f"{name} {each} index"][:]
-                    sign = values if each == "min" else -values
-                    best = np.nanmin(np.where(np.isnan(sign), np.inf, sign), axis=1)
-                    same = np.where((sign == best[:, None]) & (places >= 0), places, np.iinfo(np.int64).max).min(axis=1)
-                    put(each, np.where(np.isfinite(best), best if each == "min" else -best, np.nan))
-                    put(f"{each}_index", np.where(np.isfinite(best), same, -1))
-                elif each == "histogram":
-                    put(each, parts[f"{name} {each}"][:].sum(axis=1), f"{name}_bin")
-            for each in wanted.of.reduce:
-                if each in _POWERS:
-                    sums = parts[f"{name} sum {_POWERS[each]}"][:]
+            if f"{name} extremes" in parts:
+                extremes, places = parts[f"{name} extremes"][:], parts[f"{name} places"][:]
+                best = extremes.min(axis=1)
+                same = (extremes == best[:, None]) & (places >= 0)
+                index = np.where(same, places, np.iinfo(np.int64).max).min(axis=1)
+                either = best.min(axis=1)
+                both = np.where(best == either[:, None], index, np.iinfo(np.int64).max).min(axis=1)
+                ends = ((best[:, 0], index[:, 0]), (-best[:, 1], index[:, 1]), (-either, both))
+                for each, (x, where) in zip(_EXTREMES, ends, strict=True):
+                    if each not in wanted.of.reduce:
+                        continue
+                    put(each, np.where(np.isfinite(x), x, np.nan), labels.attrs)
+                    about = {"units": "1", "long_name": f"index of the state with {name}_{each}; -1: none"}
+                    put(f"{each}_index", np.where(np.isfinite(x), where, -1), about)
+            if "histogram" in wanted.of.reduce:
+                about = {"units": "1", "long_name": "states by bin; the first and the last bin are outside the range"}
+                about |= {"range": json.dumps(wanted.of.range), "range_units": labels.attrs["units"]}
+                put("histogram", parts[f"{name} histogram"][:].sum(axis=1), about, f"{name}_bin")
+            for each, (power, root) in _ROOTS.items():
+                if each in wanted.of.reduce:
+                    sums = parts[f"{name} sums"][:, :, power - 1]
                     total = np.array([[math.fsum(column) for column in of.T] for of in sums]).reshape(len(sums), -1)
-                    mean = total / np.where(counts, counts, np.nan)[:, None]
-                    root: Any = {"mean": np.positive, "rms": np.sqrt, "cubic_mean": np.cbrt}[each]
-                    put(each, root(mean))
-        made = xarray.Dataset(variables)
-        made = made.assign_coords({n: (n, x) for n, x in known.items() if n in made.dims})
+                    put(each, root(total / np.where(counts, counts, np.nan)[:, None]), labels.attrs)
+        result = xarray.Dataset(variables)
+        result = result.assign_coords({n: (n, x) for n, x in known.items() if n in result.dims})
         for wanted in self._wanted:
-            made = made.assign_coords({n: (n, list(x)) for n, x in wanted.labels.indexes.items() if n in made.dims})
+            names = {n: (n, list(x)) for n, x in wanted.labels.indexes.items() if n in result.dims}
+            result = result.assign_coords(names)
         codes, first = parts["codes"][:].sum(axis=(0, 1)), parts["first"][:]
-        named = dict(zip(("not finite", "position", "velocity", "effort"), codes.tolist(), strict=False))
+        named = dict(zip(("not finite", *BEYOND), codes.tolist(), strict=True))
         where = [int(x[x >= 0].min()) if (x >= 0).any() else -1 for x in np.moveaxis(first, -1, 0)]
-        return made.assign_attrs(
+        return result.assign_attrs(
             robot=self.robot.name,
             fingerprint=self.fingerprint,
+            made_with=group.attrs["made_with"],
             states=self.plan.states,
             failures=json.dumps({n: k for n, k in named.items() if k}),
-            first_failures=json.dumps({n: w for (n, k), w in zip(named.items(), where, strict=False) if k}),
+            first_failures=json.dumps({n: w for (n, k), w in zip(named.items(), where, strict=True) if k}),
         )
+
+
+def _shifted(inner: Sequence[slice], outer: Sequence[slice]) -> list[slice]:
+    """Returns the place of a block within another one."""
+    return [slice(a.start + b.start, a.start + b.stop) for a, b in zip(outer, inner, strict=True)]
+
+
+def _by_chunk(name: str) -> bool:
+    """Returns whether a result of a task has a row for each chunk."""
+    return name == "count" or name.endswith(" sums")
+
+
+def _range(of: Output, entries: int) -> tuple[Array, Array]:
+    """Returns the lower and upper ends of a histogram, (entries,) each."""
+    try:
+        ends = np.broadcast_to(np.array(of.range, dtype=np.float64), (entries, 2))
+    except (TypeError, ValueError):
+        ends = np.full((entries, 2), np.nan)
+    return np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1])
+
+
+@contextmanager
+def _locked(store: Any) -> Iterator[None]:
+    """Holds the lock of a store. The system releases it when the process ends in any way."""
+    if store is None:
+        yield
+        return
+    try:
+        Path(store).mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise FailedPreconditionError(f"'{store}' is no store of a study: name a new one", path="store") from None
+    descriptor = os.open(store, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FailedPreconditionError(
+                f"another run writes the store '{store}': wait until it ends, or name another one", path="store"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _lazy(array: Any) -> Any:
@@ -725,23 +852,29 @@ def _lazy(array: Any) -> Any:
 @lru_cache(maxsize=8)
 def _received(content: bytes) -> Study:
     """Returns a study that was sent to this process."""
-    robot, said = pickle.loads(content)
-    study = Study(robot, specification(said))
+    study = Study(*pickle.loads(content))
     _ = study._wanted
     return study
 
 
-def _remote(content: bytes, outer: int, first: int, last: int) -> dict[str, Any]:
-    return _received(content).task(outer, first, last)
+def _remote(content: bytes, expected: tuple[str, str], outer: int, first: int, last: int) -> dict[str, Any]:
+    study = _received(content)
+    if (study.fingerprint, study.made_with) != expected:
+        raise FailedPreconditionError(
+            f"a worker has {study.made_with} and study {study.fingerprint}, expected {expected[1]} and {expected[0]}: "
+            "its results would have other bits",
+            path="scheduler",
+        )
+    return study.task(outer, first, last)
 
 
-def specification(said: Mapping[str, Any]) -> Specification:
+def specification(values: Mapping[str, Any]) -> Specification:
     """Returns a study from plain values.
 
     Raises:
         InvalidArgumentError: A value has the wrong type or name; `path` names it.
     """
     try:
-        return convert(said, Specification)
-    except MismatchError as fault:
-        raise InvalidArgumentError(str(fault), path=dotted(fault.place)) from None
+        return convert(values, Specification)
+    except MismatchError as error:
+        raise InvalidArgumentError(str(error), path=dotted(error.place)) from None

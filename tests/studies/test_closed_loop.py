@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.studies.closed_loop import ClosedLoop
 
 for _module in ("xarray", "dask.array", "zarr"):
@@ -73,3 +73,31 @@ def test_a_rollout_ends_at_its_last_step(steps: int) -> None:
     assert found["final_error"] == np.abs(motion.q[-1] - [0.5, -0.5]).max()
     assert found["final_speed"] == np.abs(motion.v[-1]).max()
     assert len(loop.replay(state).q) <= 2 * 64 + 1
+
+
+def test_errors_that_are_no_divergence_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    robot = Robot.from_urdf("urdf/double_pendulum.urdf")
+    loop = ClosedLoop(robot, OPTIONS)
+    calls = []
+
+    def fails(*_: object, **__: object) -> None:
+        calls.append(0)
+        raise FailedPreconditionError("forward_dynamics: joint 'j' moves no mass")
+
+    monkeypatch.setattr(robot, "simulate", fails)
+    with pytest.raises(FailedPreconditionError, match="moves no mass"):
+        loop({"q": np.zeros((8, 2)), "v": np.zeros((8, 2))})
+    assert len(calls) == 1
+
+
+def test_errors_are_those_from_the_set_point_of_each_time() -> None:
+    robot = Robot.from_urdf("urdf/double_pendulum.urdf")
+    steps = 640
+    along = np.linspace(0.0, 1.0, steps)
+    q_ref = np.stack([along, -along], axis=1)
+    options = {**OPTIONS, "q_ref": q_ref.tolist(), "v_ref": (np.array([1.0, -1.0]) / (steps * 1e-3)).tolist()}
+    found = ClosedLoop(robot, {**options, "steps": steps})({"q": np.zeros(2), "v": np.zeros(2)})
+    # It follows with a small error; from the last set point it would be half of the way.
+    assert found["largest_error"] < 0.05
+    motion = ClosedLoop(robot, {**options, "steps": steps}).replay({"q": np.zeros(2), "v": np.zeros(2)})
+    assert found["final_error"] == np.abs(motion.q[-1] - q_ref[-1]).max()

@@ -103,6 +103,9 @@ def test_the_page_and_its_extremes(arm: Robot, tmp_path: Path) -> None:
         at, share = found.curves[row["joint"], row["measure"]]
         assert np.all(np.diff(share) >= 0)
         assert np.isclose(share[-1], 1.0)
+        load = np.abs(every[:, j, m])
+        for k in range(0, len(at), 9):  # of states with at least this load, which may round
+            assert abs(share[k] - (load >= at[k]).mean()) <= 2 / 20_000
         middle = np.searchsorted(share, 0.5)
         assert abs(at[middle] - np.median(np.abs(every[:, j, m]))) < 2 * (at[0] - at[-1]) / 100
     assert (page.parent / "joint_1.svg").stat().st_size > 10_000

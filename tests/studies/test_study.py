@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -15,8 +16,9 @@ import pytest
 
 from dyn_service import Inertial, Overlay, Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
-from dyn_service.studies.plan import TILE, Plan, Sampler, Samples, Vary
-from dyn_service.studies.study import Study, specification
+from dyn_service.studies.plan import TILE, Plan, Sampler, Samples, Vary, recording
+from dyn_service.studies.study import Study, _remote, specification
+from dyn_service.studies.tiles import reduced
 from tests.phrases import naming
 
 for _module in ("xarray", "dask.array", "zarr"):
@@ -37,7 +39,7 @@ OUTPUTS: dict[str, Any] = {
     },
     "energy": {"query": "energy", "output": "kinetic", "reduce": ["max"]},
 }
-SAID: dict[str, Any] = {"samples": {"sample": {"count": 70_000, "seed": 3}}, "keep": ["mass"], "check": ["effort"]}
+REST: dict[str, Any] = {"samples": {"sample": {"count": 70_000, "seed": 3}}, "keep": ["mass"], "check": ["effort"]}
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +50,12 @@ def robot() -> Robot:
 @pytest.fixture(scope="module")
 def study(robot: Robot) -> Study:
     vary = {key.replace("link2", robot.link_names[-1]): value for key, value in VARY.items()}
-    made: Study = robot.study(vary, OUTPUTS, **SAID)
+    made: Study = robot.study(vary, OUTPUTS, **REST)
     return made
 
 
 def test_reductions_against_all_states(robot: Robot, study: Study) -> None:
-    found = study.run(leaves=1, workers=2)
+    found = study.run(chunks=1, workers=2)
     plan = study.plan
     assert (plan.dims, plan.shape) == (("mass", "motion", "sample"), (2, 3, 70_000))
     inputs = plan.block([slice(1, 2), slice(0, 3), slice(0, 70_000)])
@@ -75,8 +77,8 @@ def test_reductions_against_all_states(robot: Robot, study: Study) -> None:
 
 
 def test_the_same_bits_however_divided_and_interrupted(robot: Robot, study: Study, tmp_path: Path) -> None:
-    want = study.run(leaves=1, workers=1)
-    assert want.identical(study.run(leaves=4, workers=2))
+    want = study.run(chunks=1, workers=1)
+    assert want.identical(study.run(chunks=4, workers=2))
     calls: list[Any] = []
 
     def interrupt(_: float) -> None:
@@ -85,19 +87,19 @@ def test_the_same_bits_however_divided_and_interrupted(robot: Robot, study: Stud
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        study.run(tmp_path / "s", leaves=1, workers=1, progress=interrupt)
+        study.run(tmp_path / "s", chunks=1, workers=1, progress=interrupt)
     computed: list[Any] = []
-    again = Study(robot, study.said)
+    again = Study(robot, study.specification)
     task = again.task
     again.task = lambda *what: (computed.append(what), task(*what))[1]  # type: ignore[method-assign]
     assert want.identical(again.run(tmp_path / "s", workers=2))
-    assert len(computed) == 12 - 2  # two masses, six leaves each
+    assert len(computed) == 12 - 2  # two masses, six chunks each
     computed.clear()
     assert want.identical(again.run(tmp_path / "s"))
     assert computed == []
     other = robot.with_payload(study.state(0)["overlay"].payloads[0])
     with pytest.raises(FailedPreconditionError, match=naming("another robot or study")):
-        Study(other, study.said).run(tmp_path / "s")
+        Study(other, study.specification).run(tmp_path / "s")
 
 
 def test_killed_and_completed(tmp_path: Path) -> None:
@@ -110,9 +112,9 @@ def test_killed_and_completed(tmp_path: Path) -> None:
     )
     dies = (
         "import os, sys; from dyn_service import Robot; from dyn_service.studies.study import Study, specification;"
-        "from dyn_service.support.documents import read_document; said = dict(read_document(__import__('pathlib')"
-        f".Path({str(file)!r})).value); r = Robot.from_file(said.pop('robot'));"
-        f"Study(r, specification(said)).run({str(tmp_path / 'study.zarr')!r}, leaves=1, workers=1,"
+        "from dyn_service.support.documents import read_document; values = dict(read_document(__import__('pathlib')"
+        f".Path({str(file)!r})).value); r = Robot.from_file(values.pop('robot'));"
+        f"Study(r, specification(values)).run({str(tmp_path / 'study.zarr')!r}, chunks=1, workers=1,"
         " progress=lambda _: os.kill(os.getpid(), 9))"
     )
     assert subprocess.run([sys.executable, "-c", dies], check=False).returncode == -signal.SIGKILL
@@ -123,9 +125,9 @@ def test_killed_and_completed(tmp_path: Path) -> None:
     import xarray as xr
 
     robot = Robot.from_urdf("urdf/double_pendulum.urdf")
-    said = {"vary": {"q": {"uniform": [-3, 3]}, "v": {"uniform": [-1, 1]}, "a": {"constant": 0}}}
-    said |= {"samples": {"sample": {"count": 200_000}}, "outputs": {"tau": {"query": "inverse_dynamics"}}}
-    plan = Study(robot, specification(said)).plan
+    values = {"vary": {"q": {"uniform": [-3, 3]}, "v": {"uniform": [-1, 1]}, "a": {"constant": 0}}}
+    values |= {"samples": {"sample": {"count": 200_000}}, "outputs": {"tau": {"query": "inverse_dynamics"}}}
+    plan = Study(robot, specification(values)).plan
     with xr.open_zarr(str(tmp_path / "study.zarr"), consolidated=False) as stored:
         assert np.array_equal(stored.tau.values, robot.inverse_dynamics(**plan.block([slice(0, 200_000)])))
 
@@ -134,11 +136,11 @@ def test_samples_do_not_depend_on_their_neighbours() -> None:
     from scipy.stats import qmc
 
     for kind in ("sobol", "latin_hypercube", "random"):
-        sampler = Sampler(Samples(10_000, kind, seed=5), 3)
-        whole = sampler.points(0, 10_000)
-        assert np.array_equal(sampler.points(4000, 9001), whole[4000:9001])
+        points = Sampler(Samples(10_000, kind, seed=5), 3).entries(slice(0, 3))
+        whole = points(0, 10_000)
+        assert np.array_equal(points(4000, 9001), whole[4000:9001])
         assert np.abs(np.histogram(whole[:, 1], 10, (0, 1))[0] - 1000).max() < 120
-    ours = Sampler(Samples(1 << 14, "sobol", seed=5), 4).points(0, 1 << 14)
+    ours = Sampler(Samples(1 << 14, "sobol", seed=5), 4).entries(slice(0, 4))(0, 1 << 14)
     theirs = qmc.Sobol(4, bits=32, seed=np.random.default_rng(5)).random(1 << 14)
     assert np.array_equal(ours, theirs + 2.0**-33)
     assert len(ours) > 2 * TILE
@@ -257,7 +259,7 @@ def test_a_store_that_was_not_ready_is_made_again(robot: Robot, tmp_path: Path) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(zarr.Group, "create_array", fails)
         with pytest.raises(KeyboardInterrupt):
-            study.run(tmp_path / "s", leaves=1)
+            study.run(tmp_path / "s", chunks=1)
     assert study.run(tmp_path / "s").identical(study.run())
 
 
@@ -292,7 +294,7 @@ def test_entries_robots_and_recordings(robot: Robot, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_cluster_loses_a_worker(study: Study) -> None:
     distributed = pytest.importorskip("distributed")
-    want = study.run(leaves=1)
+    want = study.run(chunks=1)
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None, host="127.0.0.1"
     ) as cluster:
@@ -305,7 +307,7 @@ def test_a_cluster_loses_a_worker(study: Study) -> None:
                 killed.append(pids[0])
                 os.kill(pids[0], signal.SIGKILL)
 
-        assert want.identical(study.run(leaves=1, scheduler=cluster.scheduler_address, progress=kill))
+        assert want.identical(study.run(chunks=1, scheduler=cluster.scheduler_address, progress=kill))
     assert killed
 
 
@@ -319,3 +321,186 @@ def test_a_payload_without_effect_on_any_query_is_an_error(robot: Robot) -> None
     torques = {"query": "gravity_forces"}
     both = robot.study({"q": {"constant": 0.5}, **payload}, {"tau": torques, "place": poses}).run()
     assert np.ptp(both.tau.values, axis=0).max() > 1.0
+
+
+def _torques(robot: Robot, count: int, **more: Any) -> Study:
+    vary = {name: {"uniform": [-1.0, 1.0]} for name in ("q", "v", "a")}
+    outputs = {"tau": {"query": "inverse_dynamics", "reduce": ["min", "max", "absmax", "mean", "rms"]}}
+    made: Study = robot.study({**vary, **more}, outputs, samples={"sample": {"count": count, "seed": 2}})
+    return made
+
+
+@pytest.mark.parametrize("count", [70_001, 8192])
+def test_compiled_passes_against_plain_calls(robot: Robot, count: int) -> None:
+    study = _torques(robot, count)
+    assert study._kernel is not None
+    tiles: list[Any] = []
+    add = study._add_tile
+    study._add_tile = lambda *what: (tiles.append(what[3]), add(*what))[1]  # type: ignore[method-assign]
+    found = study.run(workers=2)
+    assert [part[0].stop - part[0].start for part in tiles] == ([1] if count % 8 else [])  # Python computes the rest
+    states = study.plan.block([slice(0, count)])
+    tau = robot.inverse_dynamics(**states)
+    assert np.array_equal(found.tau_min, tau.min(0))
+    assert np.array_equal(found.tau_max, tau.max(0))
+    assert np.array_equal(found.tau_min_index, tau.argmin(0))
+    assert np.array_equal(found.tau_absmax_index, np.abs(tau).argmax(0))
+    assert np.allclose(found.tau_mean, tau.mean(0), rtol=1e-12, atol=1e-14)  # rounding of the sums
+    assert np.allclose(found.tau_rms, np.sqrt((tau**2).mean(0)), rtol=1e-13)
+
+
+def test_a_compiled_pass_leaves_states_that_are_not_finite_to_python(robot: Robot) -> None:
+    v = np.linspace(-1.0, 1.0, 10_000)
+    v[5000] = np.inf
+    vary = {"q": {"constant": 0.3}, "a": {"constant": 0.0}, "v": {"values": v.tolist(), "dim": "n"}}
+    study = robot.study(vary, {"tau": {"query": "inverse_dynamics", "reduce": ["max", "mean"]}})
+    assert study._kernel is not None
+    found = study.run()
+    tau = robot.inverse_dynamics([0.3, 0.3], np.delete(v, 5000)[:, None] * np.ones(2), np.zeros(2))
+    assert json.loads(found.attrs["first_failures"]) == {"not finite": 5000}
+    assert np.array_equal(found.tau_max, tau.max(0))
+    assert np.allclose(found.tau_mean, tau.mean(0), rtol=1e-12, atol=1e-14)
+
+
+def test_reduced_numbers() -> None:
+    rng = np.random.default_rng(0)
+    for states, entries in ((4096, 8), (23, 2), (5, 3), (64, 1), (0, 2)):
+        for x in (rng.normal(size=(states, entries)), rng.integers(-2, 3, (states, entries)).astype(float)):
+            low, high, *sums, first, last = reduced(x)
+            assert np.array_equal(low, x.min(0, initial=np.inf))
+            assert np.array_equal(high, x.max(0, initial=-np.inf))
+            assert np.allclose(sums, [x.sum(0), (x**2).sum(0), (np.abs(x) ** 3).sum(0)], rtol=1e-13, atol=1e-13)
+            if states:
+                assert np.array_equal([first, last], [x.argmin(0), x.argmax(0)])  # of equal ones the first
+
+
+def test_explain_computes_one_chunk_once(robot: Robot) -> None:
+    study = _torques(robot, 200_000)
+    computed: list[Any] = []
+    task = study.task
+    study.task = lambda *what: (computed.append(what), task(*what))[1]  # type: ignore[method-assign]
+    study.explain()
+    study.explain(workers=1)
+    assert computed == [(0, 0, 1)]
+    computed.clear()
+    study.run(chunks=1, workers=1)
+    assert computed == [(0, k, k + 1) for k in range(4)]
+
+
+def test_one_run_at_a_time(robot: Robot, tmp_path: Path) -> None:
+    study = _torques(robot, 100)
+    code = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX); print(1, flush=True)"
+    (tmp_path / "s").mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{code}; sys.stdin.read()", str(tmp_path / "s")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(FailedPreconditionError, match=naming("another run writes the store")):
+            study.run(tmp_path / "s")
+        other.kill()
+    assert study.run(tmp_path / "s").identical(study.run())  # the lock ended with its process
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FailedPreconditionError, match="no store of a study"):
+        study.run(tmp_path / "file")
+
+
+def test_a_store_begun_with_other_versions(robot: Robot, tmp_path: Path) -> None:
+    study = _torques(robot, 200_000)
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study.run(tmp_path / "s", chunks=1, workers=1, progress=interrupt)
+    other = _torques(robot, 200_000)
+    other.__dict__["made_with"] = "dyn_service 0.0.1, another processor"
+    with pytest.raises(FailedPreconditionError, match=naming("was begun with dyn_service")):
+        other.run(tmp_path / "s")
+    want = study.run(tmp_path / "s")
+    assert "llvmlite" in want.attrs["made_with"]
+    assert want.identical(other.run(tmp_path / "s"))  # a complete store is read anywhere
+
+
+def test_a_study_for_another_machine_needs_no_file(robot: Robot, tmp_path: Path) -> None:
+    v = np.random.default_rng(0).normal(size=(20, 2))
+    np.savez(tmp_path / "motion.npz", t=np.arange(20) * 0.1, q=0.1 * v, v=v)
+    vary: dict[str, Any] = {name: {"recording": str(tmp_path / "motion.npz")} for name in ("q", "v", "a")}
+    mass = np.array([1.0, 2.0])
+    vary["overlay"] = {"values": Overlay(links={robot.link_names[-1]: Inertial(mass=mass)}), "dim": "mass"}
+    study = robot.study(vary, {"tau": {"query": "inverse_dynamics", "reduce": ["max"]}})
+    content = pickle.dumps((robot, study.specification))
+    (tmp_path / "motion.npz").unlink()
+    expected = (study.fingerprint, study.made_with)
+    there, here = _remote(content, expected, 0, 0, 1), study.task(0, 0, 1)
+    assert all(np.array_equal(there[name], here[name]) for name in here if name != "states")
+    with pytest.raises(FailedPreconditionError, match=naming("a worker has")):
+        _remote(content, (study.fingerprint, "another processor"), 0, 0, 1)
+
+
+def test_repeated_names(robot: Robot) -> None:
+    vary = {"q": {"uniform": [-1.0, 1.0]}}
+    samples = {"sample": {"count": 8}}
+    tau = {"query": "gravity_forces", "reduce": ["max", "min", "max"]}
+    with pytest.raises(InvalidArgumentError, match=naming("outputs.tau.reduce has 'max' twice")):
+        robot.study(vary, {"tau": tau}, samples=samples)
+    with pytest.raises(InvalidArgumentError, match=naming("keep has 'sample' twice")):
+        robot.study(vary, {"tau": {**tau, "reduce": ["max"]}}, samples=samples, keep=["sample", "sample"])
+
+
+def test_rotations_of_a_floating_base_are_uniform() -> None:
+    robot = Robot.from_urdf("urdf/double_pendulum.urdf", root="floating")
+    vary = {"q": {"uniform": [[-1.0] * robot.nq, [1.0] * robot.nq]}}
+    q = Plan(robot, {"q": Vary(uniform=tuple(vary["q"]["uniform"]))}, {"sample": Samples(4096)}, []).state(0)["q"]
+    assert np.isclose(np.linalg.norm(q[3:7]), 1.0)
+    plan = Plan(robot, {"q": Vary(uniform=tuple(vary["q"]["uniform"]))}, {"sample": Samples(4096)}, [])
+    x = plan.block([slice(0, 4096)])["q"]
+    assert np.allclose(x[:, 3:7].T @ x[:, 3:7] / 4096, np.eye(4) / 4, atol=0.01)
+    assert np.abs(x[:, :3]).max() < 1.0
+    assert np.ptp(x[:, 7:], axis=0).min() > 1.9
+
+
+def test_labels_of_indices_and_histograms(robot: Robot) -> None:
+    study = robot.study(
+        {"q": {"uniform": [-1.0, 1.0]}},
+        {"g": {"query": "gravity_forces", "reduce": ["max", "histogram"], "range": [-5.0, 5.0], "bins": 4}},
+        samples={"sample": {"count": 64}},
+    )
+    found = study.run()
+    assert found.g_max.attrs["units"] == "N m | N"
+    assert found.g_max_index.attrs["units"] == found.g_histogram.attrs["units"] == "1"
+    assert (found.g_histogram.attrs["range"], found.g_histogram.attrs["range_units"]) == ("[-5.0, 5.0]", "N m | N")
+    assert found.g_histogram.sizes["g_bin"] == 6
+    with pytest.raises(InvalidArgumentError, match="first < last"):
+        robot.study(
+            {"q": {"constant": 0.0}}, {"g": {"query": "gravity_forces", "reduce": ["histogram"], "range": [1.0, 1.0]}}
+        ).run()
+
+
+def test_an_unknown_form_of_sobols_sequence_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from scipy.stats import qmc
+
+    class Other(qmc.Sobol):  # type: ignore[misc]
+        def random(self, n: int = 1, **_: Any) -> Any:
+            return super().random(n)[::-1]
+
+    monkeypatch.setattr(qmc, "Sobol", Other)
+    with pytest.raises(FailedPreconditionError, match="unknown form"):
+        Sampler(Samples(16), 2).entries(slice(0, 2))
+
+
+def test_messages_of_a_bag_with_joints_in_another_order(robot: Robot, tmp_path: Path) -> None:
+    pytest.importorskip("mcap_ros2")
+    from dyn_service.graph.bags.writer import BagWriter
+    from dyn_service.messages.sensor_msgs import JointState
+
+    one, two = robot.joint_names
+    with BagWriter(tmp_path / "motion.mcap") as bag:
+        for k, names in enumerate(([one, two], [two, one], ["other", two, one])):
+            values = [{one: 1.0, two: 2.0, "other": 9.0}[name] + k for name in names]
+            bag.write("/joint_states", JointState(name=names, position=values), k * 10**9)
+    motion = recording(robot, tmp_path / "motion.mcap")
+    assert motion["q"].tolist() == [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
+    assert motion["t"].tolist() == [0.0, 1.0, 2.0]
