@@ -1261,7 +1261,7 @@ class RobotQueries(RobotProperties, ABC):
 
         The default integrator is not that of `step`: "rk4" takes about four times as long. "implicit_midpoint" is the
         step of `simulate` with this integrator; q and v are NaN if its iteration does not converge. A and B of the
-        linearise the step: x' + A dx + B dtau, with x = (q, v).
+        result linearise the step: x' + A dx + B dtau, with x = (q, v).
         """
 
     @query(

@@ -7,6 +7,7 @@ rolled          traces a query once per kind of body, as passes over the bodies
 staged          kernels that call another several times: RK4
 budget          chooses between `graph` and `rolled`, predicts and limits the size of a kernel
 lower           expression graph or passes -> LLVM IR, one state per SIMD lane
+tiles           compiled loops of studies: Sobol's points, reductions, a kernel between them
 trig            parts of the IR: sine and cosine, tanh
 llvm_ir         parts of the IR: types and loops
 python_api      parts of the IR: calls of Python's API

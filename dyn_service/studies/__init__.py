@@ -1,7 +1,6 @@
 """Studies: labelled and lazy arrays, and questions about millions of states.
 
 labels        `xarray.DataArray` and dask arrays as inputs of any query
-tiles         compiled loops: Sobol's points, reductions, a kernel between them
 plan          the states of a study: grids, samples, recordings, by index
 design_loads  loads of bearings and drives by cause: envelopes, duration curves, duty cycles, a page
 closed_loop   rollouts with a compiled law as a query of a study: Monte Carlo

@@ -33,8 +33,8 @@ from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.engine import buffers
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
-from dyn_service.studies import tiles
-from dyn_service.studies.tiles import TILE
+from dyn_service.kernels import tiles
+from dyn_service.kernels.tiles import TILE
 from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
 

@@ -39,12 +39,12 @@ from dyn_service.api.inputs import row_of
 from dyn_service.api.queries import Overlay
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.kernels import tiles
 from dyn_service.kernels.jit import Loop, host
 from dyn_service.kernels.loop import loop_of
 from dyn_service.kernels.signature import Signature
-from dyn_service.studies import tiles
+from dyn_service.kernels.tiles import TILE
 from dyn_service.studies.plan import CHUNK, NAME, Plan, Samples, Vary, blocks, extent
-from dyn_service.studies.tiles import TILE
 from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
 from dyn_service.support.validation import MismatchError, convert, dotted

@@ -16,9 +16,9 @@ import pytest
 
 from dyn_service import Inertial, Overlay, Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
+from dyn_service.kernels.tiles import reduced
 from dyn_service.studies.plan import TILE, Plan, Sampler, Samples, Vary, recording
 from dyn_service.studies.study import Study, _remote, specification
-from dyn_service.studies.tiles import reduced
 from tests.phrases import naming
 
 for _module in ("xarray", "dask.array", "zarr"):

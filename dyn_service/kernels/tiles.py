@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from numpy.typing import NDArray
 
-from dyn_service.api.arrays import Array
 from dyn_service.kernels.jit import LoadedCode, Loop, shared_code
 from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over, splat, word
 from dyn_service.kernels.signature import Signature
+
+Array = NDArray[np.float64]
 
 LANES = 8
 """States of one row of vectors."""
@@ -42,7 +44,7 @@ def code() -> dict[str, Callable[..., None]]:
 
 @cache
 def _loaded() -> tuple[dict[str, Callable[..., None]], LoadedCode]:
-    loaded = shared_code("loops over tiles", "studies.tiles", _emit)
+    loaded = shared_code("loops over tiles", "kernels.tiles", _emit)
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     arguments = {
         "reduce": (pointer, number, number, pointer, number),
