@@ -30,11 +30,11 @@ import numpy as np
 from dyn_service.api.arguments import mapped
 from dyn_service.api.arrays import Array, read_npz
 from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
-from dyn_service.engine import buffers
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.kernels import tiles
 from dyn_service.kernels.tiles import TILE
+from dyn_service.support import buffers
 from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
 
