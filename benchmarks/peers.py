@@ -28,6 +28,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
 from typing import Any, ClassVar
+from xml.etree import ElementTree
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
@@ -38,7 +39,7 @@ from dyn_service import Robot, __version__
 
 ROOT = Path(__file__).parents[1]
 ROBOTS = ("ur5e", "panda", "ten_body_tree", "solo12", "upper_body")
-CHAINS = (2, 16, 64, 256, 1024, 4096)
+CHAINS = (4, 16, 64, 256, 1024)
 QUERIES = ("inverse_dynamics", "forward_dynamics", "mass_matrix")
 BATCHES = (1, 64, 4096, 1_000_000)
 GRAVITY = 9.81
@@ -48,6 +49,8 @@ DRAWN = "panda"
 LIMITS = ("limit: operations", "limit: memory")
 FEW_ROBOTS, FEW_BATCHES = ("ur5e", DRAWN), (1, 64)
 """Those of peers with `Peer.few`."""
+MOST_NUMBERS = 40_000_000
+"""In a result: 320 MB, and as much for each of the inputs and each peer."""
 LONGEST_CALL_S = 1.0
 """A peer is not timed with a batch for which one call would take longer."""
 
@@ -223,6 +226,8 @@ class MuJoCo(Peer):
     def __init__(self, urdf: str, joints: Sequence[str]) -> None:
         import mujoco
 
+        if len(joints) > 512:
+            raise ValueError("its compiler refuses some chains of 1,024 joints, or takes minutes")
         self.mujoco = mujoco
         settings = '<mujoco><compiler discardvisual="true" balanceinertia="false" fusestatic="false"/></mujoco>'
         self.model = model = mujoco.MjModel.from_xml_string(urdf.replace("</robot>", settings + "</robot>"))
@@ -313,8 +318,11 @@ class Dynibo(Peer):
             file.write(urdf)
             file.flush()
             self.robot = dynibo.Robot.from_urdf(file.name)
+        known = breadth_first(urdf)
+        self.order = [known.index(name) for name in joints]
 
     def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
+        q, v, x = (self.given(each) for each in (q, v, x))
         ask = getattr(self.robot, query)
         if query == "mass_matrix":
             n = q.shape[1]
@@ -536,7 +544,8 @@ def measure(kinds: Sequence[type[Peer]], names: Sequence[str], batches: Sequence
             if name == DRAWN and isinstance(peers[0], DynService):
                 operations[query] = peers[0].operations(query)
             for batch in batches:
-                if query == "mass_matrix" and batch > 4096:  # gigabytes
+                numbers = batch * len(joints) * (len(joints) if query == "mass_matrix" else 1)
+                if numbers > MOST_NUMBERS:
                     continue
                 print(f"{name}, {query}, {batch}", file=sys.stderr, flush=True)
                 states = rng.uniform(-1.0, 1.0, (3, batch, len(joints)))
@@ -562,10 +571,8 @@ def times(
 ) -> dict[str, list[float]]:
     """Returns the us per state of each peer, by round. A peer that is slow with this batch is left out.
 
-    `first` gets the seconds of the first call of each peer, with what it compiles.
-
-    Raises:
-        ValueError: A peer's results differ from this project's.
+    `first` gets the seconds of the first call of each peer, with what it compiles; `missing` the reason why a peer is
+    not timed, such as results that differ from this project's.
     """
     calls: dict[str, tuple[Call, int]] = {}
     own = next(each for each in peers if isinstance(each, DynService))
@@ -574,11 +581,12 @@ def times(
         begun = perf_counter()
         try:
             answer = peer.result(peer.call(query, *few)())
+            taken = perf_counter() - begun
+            check_equal(peer, query, robot, answer, own.expected(query, peer.gravity, *few))
         except Exception as error:  # noqa: BLE001
             missing[f"{peer.name}, {robot}, {query}"] = f"{type(error).__name__}: {error}".splitlines()[0][:120]
             continue
-        first.setdefault(f"{peer.name}, {robot}, {query}", perf_counter() - begun)
-        check_equal(peer, query, robot, answer, own.expected(query, peer.gravity, *few))
+        first.setdefault(f"{peer.name}, {robot}, {query}", taken)
         call = peer.call(query, *few)
         call()
         begun = perf_counter()
@@ -605,8 +613,21 @@ def check_equal(peer: Peer, query: str, robot: str, answer: Array, expected: Arr
     error = float(np.abs(answer - expected).max() / np.abs(expected).max())
     if answer.shape != expected.shape or not error <= WITHIN:
         raise ValueError(
-            f"{peer.name}: {query} of {robot} differs by {error:.1e} of the largest entry: nothing is timed"
+            f"the results of {peer.name} for {query} of {robot} differ by {error:.1e} of the largest entry"
         )
+
+
+def breadth_first(urdf: str) -> list[str]:
+    """Returns the names of the joints that move, each depth of the tree after the one above it."""
+    below: dict[str | None, list[Any]] = {}
+    joints = ElementTree.fromstring(urdf).findall("joint")
+    for joint in joints:
+        below.setdefault(joint.find("parent").get("link"), []).append(joint)  # type: ignore[union-attr]
+    children = {joint.find("child").get("link") for joint in joints}  # type: ignore[union-attr]
+    ordered = [joint for link in below if link not in children for joint in below[link]]
+    for joint in ordered:  # which grows
+        ordered += below.get(joint.find("child").get("link"), [])
+    return [joint.get("name") for joint in ordered if joint.get("type") != "fixed"]
 
 
 def bare(path: Path) -> str:
