@@ -305,8 +305,8 @@ def test_python_runs_for_blocks_only() -> None:
         law = PDLaw(kp=20.0, kd=2.0, q_ref=np.broadcast_to(q[:, None], (3, steps, 8)), limit=80.0)
         return calls_of(lambda: robot.simulate(q, v, law, dt=DT, steps=steps))
 
-    calls(100)
-    assert calls(4000) - calls(100) < 100
+    calls(8000)
+    assert calls(8000) - calls(4000) < 100
     assert calls(400) < 4000
 
 
