@@ -47,8 +47,12 @@ def study(
     if explain:
         return 0
     target = store or file.with_suffix(".zarr")
-    with _bar(file.name) as progress:
-        result = planned.run(target, workers=workers, scheduler=scheduler, progress=progress)
+    try:
+        with _bar(file.name) as progress:
+            result = planned.run(target, workers=workers, scheduler=scheduler, progress=progress)
+    except KeyboardInterrupt:
+        tell(f"interrupted: the same command continues it from {target}")
+        raise
     for key, variable in result.data_vars.items():
         if variable.size <= 64 and not str(key).endswith("_index"):
             say(f"{key} [{variable.attrs.get('units', '')}] {variable.dims}")
