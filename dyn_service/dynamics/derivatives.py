@@ -562,7 +562,7 @@ class _Positions:
 
     def integrate(self, q: _Changing, v: _Changing, dt: _Changing) -> _Changing:
         """The position after dt with constant v, and its small motions."""
-        carried, moved = _moved(self._tree, dt.x * v.x)
+        carried, moved = integrate_derivatives(self._tree, dt.x * v.x)
         x = integrate(self._tree, q.x, v.x, dt.x)
         return _Changing(x, carried @ q.by + dt.x * (moved @ v.by))
 
@@ -612,17 +612,17 @@ def _of_step(
 
     none, one = ex.zeros(n, n), ex.eye(n)
     q_next, v_next = _stepped(step, tree, at, q, v, dt, ex.horzcat(one, none, none), ex.horzcat(none, one, none))
-    return _state(q_next.x, v_next.x, q_next.by, v_next.by)
+    return step_outputs(q_next.x, v_next.x, q_next.by, v_next.by)
 
 
-def _state(q: Mat, v: Mat, of_q: Mat, of_v: Mat) -> dict[str, Mat]:
+def step_outputs(q: Mat, v: Mat, of_q: Mat, of_v: Mat) -> dict[str, Mat]:
     """Outputs of a step. of_q, of_v: changes with q, v and tau, (nv, 3 nv)."""
     both: Mat = ex.vertcat(of_q, of_v)
     n = v.shape[0]
     return {"q": q, "v": v, "dx_dx": row_by_row(both[:, : 2 * n]), "dx_dtau": row_by_row(both[:, 2 * n :])}
 
 
-def _moved(tree: Tree, step: Mat) -> tuple[Mat, Mat]:
+def integrate_derivatives(tree: Tree, step: Mat) -> tuple[Mat, Mat]:
     """How integrate(q, step, 1) changes with q and with step, (nv, nv) each, in tangent spaces.
 
     Of X = ad_step, [w x, 0; u x, w x] on the joint's own velocities: e^-X, and its mean from 0 to step,

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix, passive
-from dyn_service.dynamics.derivatives import _moved, _state, entries_of
+from dyn_service.dynamics.derivatives import entries_of, integrate_derivatives, step_outputs
 from dyn_service.dynamics.kinematics import free_selector, integrate, joint_vector, locked_diagonal, zero_locked
 from dyn_service.dynamics.motion_derivatives import slopes
 from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
@@ -60,7 +60,7 @@ def implicit_midpoint(
 
     def middle(v_m: Mat) -> tuple[_Momenta, Mat, Mat, Mat]:
         """At the midpoint: its momenta, E, the impulse h (s + tau), r."""
-        of, E = at(integrate(tree, q, v_m, half), v_m), _moved(tree, -half * v_m)[0].T
+        of, E = at(integrate(tree, q, v_m, half), v_m), integrate_derivatives(tree, -half * v_m)[0].T
         impulse = half * (of.s + zero_locked(tree, tau))
         return of, E, impulse, of.p - E @ before.p - impulse
 
@@ -68,7 +68,7 @@ def implicit_midpoint(
         """J."""
         of, E, *_ = middle(v_m)
         slope = of.p_q + _turning(tree, E @ before.p) - half * of.s_q
-        return of.M + locked + half * (slope @ _moved(tree, half * v_m)[1] - of.s_v)
+        return of.M + locked + half * (slope @ integrate_derivatives(tree, half * v_m)[1] - of.s_v)
 
     before, v_m = at(q, v), v
     for _ in range(5):
@@ -78,7 +78,7 @@ def implicit_midpoint(
     largest, left = (reduce(ex.fmax, of_x, ex.matrix(0.0)) for of_x in sizes)
     unknown = ex.if_else(TOLERANCE * largest < left, nan, 0.0)
     h, free, none = half + unknown, free_selector(tree), ex.zeros(n, n)
-    carried, moved = _moved(tree, half * v_m)
+    carried, moved = integrate_derivatives(tree, half * v_m)
     start, step = ex.horzcat(carried, none, none), h * moved  # dq_m = start + step dv_m
     driven = ex.horzcat(none, none, h * free)
     given = ex.horzcat(E @ before.p_q, E @ before.M, none) - (of.p_q - half * of.s_q) @ start + driven
@@ -96,7 +96,7 @@ def implicit_midpoint(
     )
     left = E @ (slope @ start + driven) - p_q @ before_q
     right = E @ (slope @ step + of.M + half * of.s_v) - _turning(tree, p) @ step - p_q @ by_v_m
-    return _state(q_next, v_next, before_q + by_v_m @ dv_m, mass_matrix.solve(tree, entries, left + right @ dv_m))
+    return step_outputs(q_next, v_next, before_q + by_v_m @ dv_m, mass_matrix.solve(tree, entries, left + right @ dv_m))
 
 
 def _momenta(tree: Tree, q: Mat, v: Mat, gravity: Mat, wrenches: PerBody | None) -> _Momenta:

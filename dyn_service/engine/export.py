@@ -75,7 +75,7 @@ def export(
     force: bool = False,
 ) -> list[Path]:
     """Writes queries as C functions; see `Robot.export`."""
-    reject_no_flags(friction=friction, force=force)
+    check_flags(friction=friction, force=force)
     prefix = prefix_of(robot, target, name)
     if prefix.lower() in _RESERVED.split():
         if name is not None:
@@ -138,7 +138,7 @@ def export(
     return written
 
 
-def reject_no_flags(**flags: object) -> None:
+def check_flags(**flags: object) -> None:
     """Raises InvalidArgumentError for a flag that is neither True nor False."""
     for name, flag in flags.items():
         if not isinstance(flag, bool):

@@ -31,13 +31,13 @@ from dyn_service.api.queries import Query
 from dyn_service.api.spec import Variant
 from dyn_service.dynamics import expressions as ex
 from dyn_service.engine.export import (
+    check_flags,
     chosen,
     function_of,
     links_of,
     path_of,
     prefix_of,
     reject_existing,
-    reject_no_flags,
 )
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.export import Function, Target, object_code, target_of
@@ -100,7 +100,7 @@ def export_fmu(
     imus: Sequence[str],
 ) -> Path:
     """Writes a robot as an FMU; see `Robot.export_fmu`."""
-    reject_no_flags(effort_limits=effort_limits, friction=friction, force=force)
+    check_flags(effort_limits=effort_limits, friction=friction, force=force)
     path, prefix = path_of("file", file), prefix_of(robot, target, name)
     machine, step = target_of(target), chosen(f"step:{integrator}")
     if not isinstance(version, Integral) or version not in (2, 3):

@@ -208,7 +208,7 @@ def test_small_and_large_turns_of_a_step(turn: float) -> None:
     robot = Robot.from_urdf(URDF / "solo12.urdf", root="floating")
     tree, rng = robot.tree.without_passive, np.random.default_rng(0)
     step = np.concatenate([rng.normal(size=3), turn * np.array([0.6, 0.0, 0.8]), np.zeros(tree.nv - 6)])
-    carried, moved = (x.array()[:6, :6] for x in derivatives._moved(tree, ex.matrix(step)))
+    carried, moved = (x.array()[:6, :6] for x in derivatives.integrate_derivatives(tree, ex.matrix(step)))
     u, w = pin.skew(step[:3]), pin.skew(step[3:6])
     X = np.block([[w, u], [np.zeros((3, 3)), w]])
     parts = 64  # the mean over the whole is that over its 64th, carried on

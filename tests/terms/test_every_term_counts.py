@@ -697,10 +697,10 @@ TERMS_OF_STEPS: Terms = {
         ),
         "J: h ds/dv": (
             "implicit_midpoint",
-            "slope @ _moved(tree, half * v_m)[1] - of.s_v",
-            "slope @ _moved(tree, half * v_m)[1]",
+            "slope @ integrate_derivatives(tree, half * v_m)[1] - of.s_v",
+            "slope @ integrate_derivatives(tree, half * v_m)[1]",
         ),
-        "J: m": ("implicit_midpoint", "slope @ _moved(tree, half * v_m)[1]", "slope"),
+        "J: m": ("implicit_midpoint", "slope @ integrate_derivatives(tree, half * v_m)[1]", "slope"),
         "dr/dq: dp/dq": ("implicit_midpoint", "E @ before.p_q", "before.p_q"),
         "dr/dq: c": ("implicit_midpoint", "(of.p_q - half * of.s_q) @ start", "0 * ((of.p_q - half * of.s_q) @ start)"),
         "dr/dv: E M": ("implicit_midpoint", "E @ before.M", "before.M"),
