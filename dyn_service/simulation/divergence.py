@@ -28,9 +28,13 @@ _SMALL = 4096
 """Largest size of a small state; larger states are checked at each step instead of kept."""
 
 
-def diverged(step: int, t: float, cause: str) -> FailedPreconditionError:
+class DivergedError(FailedPreconditionError):
+    """A motion is no longer finite, or the iteration of one of its steps does not converge."""
+
+
+def diverged(step: int, t: float, cause: str) -> DivergedError:
     """Returns the error for a motion that diverged in a step, counted from 1, which ends at t (s)."""
-    return FailedPreconditionError(f"the simulation diverged in step {step} (t = {t:g} s): {cause}")
+    return DivergedError(f"the simulation diverged in step {step} (t = {t:g} s): {cause}")
 
 
 def no_longer_finite(
@@ -40,7 +44,7 @@ def no_longer_finite(
     dt: float,
     before: tuple[Array, Array, Array],
     finite: NDArray[np.bool_],
-) -> FailedPreconditionError:
+) -> DivergedError:
     """Returns the error for a motion whose state is not finite after a step, counted from 1, which ends at t (s).
 
     before: positions, velocities and accelerations at its start. finite: (..., nv) whether the state of each entry's

@@ -42,6 +42,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.steps import rk4_step
 from dyn_service.simulation.contact_points import check_joint
+from dyn_service.simulation.divergence import DivergedError
 from dyn_service.simulation.loads import HeldEfforts, Loads, as_samples, finite, listed, vectors_of
 from dyn_service.simulation.task import Grid, Motion
 
@@ -295,7 +296,7 @@ def _simulated(
                 acting = task.acting(k, q, v)
             here = evaluated(2 * k, q, v)
             if not np.isfinite(here.a).all():
-                raise FailedPreconditionError(
+                raise DivergedError(
                     f"the simulation diverged before step {task.first_step + k} (t = {task.time(k):g} s): the "
                     f"accelerations are no longer finite; try a step shorter than dt = {task.dt:g} s"
                 )

@@ -22,10 +22,9 @@ from dyn_service.api.arrays import all_finite
 from dyn_service.api.laws import SimulationLaw
 from dyn_service.api.queries import Array, EffortFunction, RobotQueries, Wrench
 from dyn_service.api.results import Trajectory
-from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.steps import STEPS
 from dyn_service.simulation.contact.steps import SupportedSteps
-from dyn_service.simulation.divergence import FiniteCheck
+from dyn_service.simulation.divergence import DivergedError, FiniteCheck
 from dyn_service.simulation.integrators.adaptive import between
 from dyn_service.simulation.integrators.implicit_midpoint import midpoint_step
 from dyn_service.simulation.integrators.stick_slip import Sticking
@@ -241,7 +240,7 @@ class _Run:
 
             found = midpoint_step(flow, task.at, q, p, task.dt, unit)
             if found is None:
-                raise FailedPreconditionError(
+                raise DivergedError(
                     f"the iteration for the midpoint of step {task.first_step + k + 1} (t = {task.time(k):g} s) "
                     f"does not converge; try a step shorter than dt = {task.dt:g} s"
                 )

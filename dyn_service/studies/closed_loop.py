@@ -20,7 +20,8 @@ from dyn_service.api.arrays import Array
 from dyn_service.api.cost import overlay_lead
 from dyn_service.api.laws import ComputedTorqueLaw, PDLaw, StateFeedbackLaw
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.errors import InvalidArgumentError
+from dyn_service.simulation.divergence import DivergedError
 from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
 
@@ -38,9 +39,6 @@ OUTPUTS: Mapping[str, tuple[str, str]] = {
 
 _RECORDS = 64
 """The fewest records of a rollout of at least as many steps; the last one is its end."""
-
-_DIVERGED = ("the simulation diverged", "the iteration for the midpoint")
-"""Beginnings of the errors of a motion that diverges; other errors concern the robot or the options."""
 
 _MOST_RECORDS = 1 << 19
 """Records at a time, of all states of a batch."""
@@ -121,9 +119,7 @@ class ClosedLoop:
         """Returns the outputs (states, outputs) in parts; those of a batch that fails half by half."""
         try:
             motion = self.robot.simulate(q, v, self.law, overlay=overlay, **self.how)
-        except FailedPreconditionError as failure:
-            if not str(failure).startswith(_DIVERGED):
-                raise
+        except DivergedError:  # others concern the robot or the options
             if len(q) == 1:
                 return [np.full((1, len(OUTPUTS)), np.nan)]
             middle = len(q) // 2
