@@ -53,41 +53,49 @@ without a lock: a buffer may return at any time, also while this thread takes on
 _AGES = count()
 
 
+_LARGEST = [0]
+"""Size of the largest buffer so far."""
+
+
 @cache
 def _of_size(size: int) -> type[Any]:
     """Returns the class of the owners of a buffer, which are ctypes arrays, because NumPy accepts these as a base."""
+    _LARGEST.append(max(size, _LARGEST.pop()))
 
     def give_back(self: Any) -> None:
         _FREE.append((size, next(_AGES), self.memory))
-        with suppress(IndexError, RuntimeError):  # another thread changed it
-            while sum(entry[0] for entry in _FREE.copy()) > MAX_BYTES:
-                _FREE.popleft()
+        if len(_FREE) * _LARGEST[-1] > MAX_BYTES:
+            _free_oldest()
 
     kind: Any = ctypes.c_char * size
     owner: type[Any] = type(kind)("Buffer", (kind,), {"__del__": give_back} if size <= MAX_BYTES else {})
     return owner
 
 
+def _free_oldest() -> None:
+    """Frees buffers until the pool has at most `MAX_BYTES`."""
+    with suppress(IndexError, RuntimeError):  # another thread changed it
+        while sum(entry[0] for entry in _FREE.copy()) > MAX_BYTES:
+            _FREE.popleft()
+
+
 def _taken(size: int) -> Bytes:
     """Returns aligned memory of a size from the pool, else new memory."""
     oldest = next(_AGES) - 2 * MAX_UNUSED  # each array counts twice: when it is created and when it is freed
-    found: Bytes | None = None
     others = []
-    with suppress(IndexError):  # the pool is empty
+    try:
         while _FREE[0][1] < oldest:
             _FREE.popleft()
-        while found is None:
-            entry = _FREE.pop()
-            if entry[0] == size:
-                found = entry[2]
-            else:
-                others.append(entry)
-    _FREE.extend(reversed(others))
-    if found is None:
+        while (entry := _FREE.pop())[0] != size:
+            others.append(entry)
+        return entry[2]
+    except IndexError:  # the pool is empty
         memory = np.empty(size + _ALIGNMENT, np.uint8)
         start = -memory.ctypes.data % _ALIGNMENT
-        found = memory[start : start + size]
-    return found
+        return memory[start : start + size]
+    finally:
+        if others:
+            _FREE.extend(reversed(others))
 
 
 def empty(shape: tuple[int, ...]) -> Array:
