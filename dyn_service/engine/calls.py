@@ -70,7 +70,8 @@ class BoundCall:
     of a required argument that may be one number, the shape of its vector. still: indices of the required arguments
     that must be 0 for the entries `locked`. finish: outputs of a kernel and required arguments -> result; None if the
     output is the result. in_place: whether the result consists of these arrays as they are. loaded: the kernels that
-    were loaded when the row was bound. signature: that of `kernel`. size: bytes of its machine code.
+    were loaded when the row was bound. signature: that of `kernel`. size: bytes of machine code that it runs for a
+    vector of states.
     """
 
     kernel: np.ufunc | None

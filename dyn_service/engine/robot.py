@@ -789,7 +789,7 @@ class Robot(RobotQueries):
         operands = [(place.get(x.name, -1), left_out[x.name]) for x in plain.inputs if x.name in left_out]
         sizes = self._sizes(links=row.links)
         vectors = {k: row.inputs[x].dims(sizes) for k, x in enumerate(row.required) if row.inputs[x].scalar}
-        size = library.code_size(plain) if kernel is not None else 0
+        size = library.work(plain) if kernel is not None else 0
         bound = BoundCall(
             kernel,
             direct,

@@ -110,10 +110,17 @@ MAX_BYTES = 4 << 30
 """Largest memory of a kernel, in a call and while it is certified."""
 
 
+MAX_CACHED_BYTES = 4 << 20
+"""Results of a state beyond which a vector has two states: they wait for memory either way. The mass matrix of a chain
+of 1,024 bodies takes as long for 2 states at a time as for 8, and a quarter for one state.
+"""
+
+
 def batch_sizes(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] | None:
     """Returns how many states a kernel as loops computes at a time, and how many are used to certify it.
 
-    These are the largest numbers within `MAX_BYTES`, at most `lanes` and 2; None if one state needs more.
+    These are the largest numbers within `MAX_BYTES`, at most `lanes`, or 2 if a state has more than `MAX_CACHED_BYTES`
+    of results, and 2; None if one state needs more.
 
     Args:
         rolled: The kernel.
@@ -121,6 +128,8 @@ def batch_sizes(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] 
     """
     results = sum(operand.size for operand in rolled.signature.outputs)
     inputs = sum(operand.size for operand in rolled.signature.inputs)
+    if 8 * results > MAX_CACHED_BYTES:
+        lanes = min(lanes, 2)
     for states in (2, 1):
         at_once = lanes
         while at_once:

@@ -134,7 +134,7 @@ _OPERAND_WORDS = _SHAPE + MAX_AXES
 
 
 def _released_from(size: int) -> int:
-    """Returns the number of states from which the GIL is released. size: bytes of the kernel's code."""
+    """Returns the number of states from which the GIL is released. size: bytes of code that run for a vector."""
     passes = math.ceil(HELD_BYTES / size)
     return host().lanes * (passes - 1) + 1
 
@@ -158,9 +158,9 @@ def _plan(signature: Signature, loop: Loop, arguments: Arguments, conversion: Wr
     """
     operands = (*signature.inputs, *signature.outputs)
     names = [operand.name for operand in signature.inputs]
-    held, size, wrenches = b"", loop.code.size, -1
+    held, size, wrenches = b"", loop.work, -1
     if conversion is not None:
-        held, size = conversion.plan(signature), size + conversion.poses.code.size
+        held, size = conversion.plan(signature), size + conversion.poses.work
         wrenches = [operand.kind for operand in signature.inputs].index("wrenches")
         loop = filled(loop, wrenches, _method()[1].address(FILL), conversion.size)
     plan_of_wrenches = ctypes.create_string_buffer(held)

@@ -177,13 +177,15 @@ class LoadedCode:
 class Loop:
     """The inner loop of a kernel; see `kernels.loop`.
 
-    address: its function. plan: a ctypes buffer, the data that the function gets. code: the code of the kernel.
-    allocates: whether calls allocate memory. owned: what else the plan points to.
+    address: its function. plan: a ctypes buffer, the data that the function gets. code: the code of the kernel. work:
+    bytes of the code that runs for a vector of states. allocates: whether calls allocate memory. owned: what else the
+    plan points to.
     """
 
     address: int
     plan: Any
     code: LoadedCode
+    work: int
     allocates: bool
     owned: tuple[object, ...]
 

@@ -190,10 +190,10 @@ class KernelLibrary:
         selection = None if loop is None else selected(signature, loop.code, rows)
         return None if selection is None else (selection, make_gufunc(selection.signature, selection.loop))
 
-    def code_size(self, signature: Signature) -> int:
-        """Returns the bytes of machine code of a kernel."""
+    def work(self, signature: Signature) -> int:
+        """Returns the bytes of machine code that a kernel runs for a vector of states."""
         loop = self._get(signature).loop
-        return 0 if loop is None else loop.code.size
+        return 0 if loop is None else loop.work
 
     def block(self, signature: Signature) -> Block | None:
         """Returns a kernel in memory as a function of a vector of states.

@@ -12,6 +12,10 @@ small kernel would need. It is NumPy's inner loop of a generalised ufunc:
 
 The last block of a batch may be short; its idle lanes repeat its last state, and their results are not written. So the
 result of a state is the same to the last bit at any position in a batch, and no lane computes on garbage.
+
+A kernel as loops over bodies keeps its vectors in memory, and waits for it. So it also has a body of `NARROW_LANES`
+lanes, for calls with so few states. LLVM fuses the same products and sums of vectors with any number of lanes, but not
+those of single numbers, so their bits are those of the other body.
 """
 
 from __future__ import annotations
@@ -44,11 +48,17 @@ from dyn_service.kernels.llvm_ir import (
 )
 from dyn_service.kernels.signature import Operand, Signature
 
-BODY, SIZES, PLACES, FILL = "body", "sizes", "places", "fill"
-"""Names in the code of a kernel: the function of a vector of states, W and the sizes of its buffers, and the table of
-the places of results, which not every kernel has. In the code of direct calls: fill(in, table, memory, first, states),
-which sets an operand in `in` for some states; `table` is the operand's argument of the loop.
+BODY, NARROW, SIZES, PLACES, FILL = "body", "narrow", "sizes", "places", "fill"
+"""Names in the code of a kernel: the function of a vector of states, that of a vector of `NARROW_LANES`, a table (W,
+the sizes of the buffers, the number of instructions that run if some run several times), and the table of the places of
+results; not every kernel has `narrow` and `places`. In the code of direct calls: fill(in, table, memory, first,
+states), which sets an operand in `in` for some states; `table` is the operand's argument of the loop.
 """
+
+NARROW_LANES = 2
+
+INSTRUCTION_BYTES = 16
+"""Bytes of code for each instruction, with reading and writing, of a kernel that runs some of them several times."""
 
 MAX_STACK_BYTES = 64 << 10
 """Larger buffers of a call are on the heap, since a thread's stack may be small and its end is not checked."""
@@ -69,8 +79,10 @@ MAX_AXES = 4
     _FILLED,
     _FILL,
     _FILL_BYTES,
+    _NARROW_LOOP,
+    _NARROW_PLAN,
     _FIRST_OPERAND,
-) = range(14)
+) = range(16)
 _AXES, _ROWS, _WIDTH, _FIRST, _FIRST_STRIDE, _SHAPE = range(6)
 _STRIDES, _OPERAND_WORDS = _SHAPE + MAX_AXES, _SHAPE + 2 * MAX_AXES
 """The plan: 64-bit integers, first those of the kernel, then those of each operand, with its shape and packed strides.
@@ -83,7 +95,8 @@ class Body:
 
     address: its function (in, out, workspace). lanes: W. results, workspace: scalars in its buffers. cleared: those of
     the workspace that must be 0. places: the address of a table with the place in `out` of each entry of the results,
-    as 32-bit integers, -1 for a 0; 0 if each entry has its own place.
+    as 32-bit integers, -1 for a 0; 0 if each entry has its own place. narrow: the function for `NARROW_LANES`, or 0.
+    work: bytes of the code that it runs.
     """
 
     code: LoadedCode
@@ -93,12 +106,20 @@ class Body:
     workspace: int
     cleared: int
     places: int
+    narrow: int
+    work: int
 
     @classmethod
     def of(cls, code: LoadedCode) -> Body:
         """Returns the body in the code of a kernel."""
-        lanes, results, workspace, cleared = (ctypes.c_int64 * 4).from_address(code.global_address(SIZES))
-        return cls(code, code.address(BODY), lanes, results, workspace, cleared, code.global_address(PLACES))
+        lanes, results, workspace, cleared, executed = (ctypes.c_int64 * 5).from_address(code.global_address(SIZES))
+        places, narrow, work = code.global_address(PLACES), code.address(NARROW), INSTRUCTION_BYTES * executed
+        body = code.address(BODY)
+        return cls(code, body, lanes, results, workspace, cleared, places, narrow, work or code.size)
+
+    def narrowed(self) -> Body:
+        """Returns the body of `NARROW_LANES`, which this one must have."""
+        return replace(self, address=self.narrow, lanes=NARROW_LANES, narrow=0)
 
 
 def loop_of(signature: Signature, code: LoadedCode, places: Any = None) -> Loop:
@@ -109,15 +130,29 @@ def loop_of(signature: Signature, code: LoadedCode, places: Any = None) -> Loop:
         code: The code of the kernel.
         places: For selected rows of the results, a ctypes buffer with the places of their entries.
     """
-    body = Body.of(code)
+    body, owned = Body.of(code), [places]
+    if places is not None:
+        body = replace(body, places=ctypes.addressof(places))
+    narrow = (0, 0)
+    if body.narrow:
+        function, driver = _function(NARROW_LANES)
+        plan = _plan(signature, body.narrowed())
+        narrow = (function, ctypes.addressof(plan))
+        owned += [driver, plan]
+    function, driver = _function(body.lanes)
+    plan = _plan(signature, body, narrow)
+    return Loop(function, plan, code, body.work, _is_on_heap(signature, body), (driver, *owned))
+
+
+def _plan(signature: Signature, body: Body, narrow: tuple[int, int] = (0, 0)) -> Any:
+    """Returns the plan of a kernel as a ctypes buffer. narrow: loop and plan for `NARROW_LANES` states, or zeros."""
     size = 8 * body.lanes
     inputs = size * sum(operand.size for operand in signature.inputs)
     results, workspace = size * body.results, size * body.workspace
-    on_heap = inputs + size + results + workspace > MAX_STACK_BYTES
     operands = (*signature.inputs, *signature.outputs)
     words = [body.address, len(signature.inputs), len(operands), inputs, results, workspace]
-    words += [results + size * body.cleared, on_heap, body.places if places is None else ctypes.addressof(places)]
-    words += [ctypes.addressof(code.failures), -1, 0, 0]
+    words += [results + size * body.cleared, _is_on_heap(signature, body), body.places]
+    words += [ctypes.addressof(body.code.failures), -1, 0, 0, *narrow]
     stride = len(operands)
     for side in (signature.inputs, signature.outputs):
         first = 0
@@ -125,9 +160,13 @@ def loop_of(signature: Signature, code: LoadedCode, places: Any = None) -> Loop:
             words += _words(operand, first, stride)
             first += operand.size
             stride += len(operand.shape)
-    plan = ctypes.create_string_buffer(struct.pack(f"={len(words)}q", *words))
-    function, driver = _function(body.lanes)
-    return Loop(function, plan, code, on_heap, (driver, places))
+    return ctypes.create_string_buffer(struct.pack(f"={len(words)}q", *words))
+
+
+def _is_on_heap(signature: Signature, body: Body) -> bool:
+    """Whether the buffers of a call are on the heap."""
+    numbers = sum(operand.size for operand in signature.inputs) + 1 + body.results + body.workspace
+    return 8 * body.lanes * numbers > MAX_STACK_BYTES
 
 
 def filled(loop: Loop, operand: int, function: int, size: int) -> Loop:
@@ -140,7 +179,8 @@ def filled(loop: Loop, operand: int, function: int, size: int) -> Loop:
         size: Bytes of the memory that `fill` gets.
     """
     plan = ctypes.create_string_buffer(loop.plan.raw)
-    struct.pack_into("=3q", plan, 8 * _FILLED, operand, function, size)
+    # `fill` writes vectors of W states, so there is no narrow body.
+    struct.pack_into("=5q", plan, 8 * _FILLED, operand, function, size, 0, 0)
     on_heap = loop.allocates or size > 2 * MAX_STACK_BYTES
     struct.pack_into("=q", plan, 8 * _ON_HEAP, on_heap)
     return replace(loop, plan=plan, allocates=on_heap, owned=(loop.owned, loop))
@@ -184,6 +224,11 @@ def _emit(lanes: int) -> str:
     inputs, operands, places = word(b, plan, _INPUTS), word(b, plan, _OPERANDS), word(b, plan, _PLACES, POINTER)
     source_bytes, target_bytes = word(b, plan, _SOURCE_BYTES), word(b, plan, _TARGET_BYTES)
     memory, address, rest = b.alloca(POINTER), b.alloca(POINTER), b.alloca(I64)
+    count, narrow_plan = word(b, dims, 0), word(b, plan, _NARROW_PLAN, POINTER)
+    is_narrow = b.icmp_unsigned("!=", narrow_plan, ir.Constant(POINTER, None))
+    with b.if_then(b.and_(is_narrow, b.icmp_signed("<=", count, integer(NARROW_LANES)))):
+        b.call(word(b, plan, _NARROW_LOOP, function.function_type.as_pointer()), [args, dims, steps, narrow_plan])
+        b.ret_void()
     copies = b.alloca(I64, size=b.mul(operands, integer(_COPY_WORDS)))
     # A vector of zeros precedes the results: the place -1.
     workspace_bytes = word(b, plan, _WORKSPACE_BYTES)
@@ -208,7 +253,6 @@ def _emit(lanes: int) -> str:
     filled, fill_memory = word(b, plan, _FILLED), at(b, workspace, workspace_bytes)
     fill = word(b, plan, _FILL, ir.FunctionType(ir.VoidType(), [*[POINTER] * 3, I64, I64]).as_pointer())
     body = word(b, plan, _BODY, ir.FunctionType(ir.VoidType(), [POINTER] * 3).as_pointer())
-    count = word(b, dims, 0)
     _emit_copies(b, plan, inputs, operands, args, steps, copies)
 
     with loop_over(b, count, step=lanes) as start:

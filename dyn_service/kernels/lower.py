@@ -1,7 +1,8 @@
 """Lowers an expression graph to LLVM IR: each scalar becomes a vector with one state per lane.
 
 A module has the function `body(in, out, workspace)`, the arithmetic of W states, each number a <W x double>, and two
-tables: W with the sizes of the buffers, and the places of the results (`kernels.loop`).
+tables: W with the sizes of the buffers, and the places of the results (`kernels.loop`). Kernels as
+loops that do not solve for matrices also have the function `narrow`, for two states.
 
 Arithmetic has the flags nsz, contract and arcp. Not nnan or ninf, so that a NaN stays a NaN in every output that
 depends on it (a constant entry of the mass matrix does not). Not reassoc, with which LLVM factors sums, and small
@@ -38,7 +39,7 @@ from dyn_service.kernels.llvm_ir import (
     vector_address,
     word,
 )
-from dyn_service.kernels.loop import BODY, PLACES, SIZES
+from dyn_service.kernels.loop import BODY, NARROW, NARROW_LANES, PLACES, SIZES
 from dyn_service.kernels.rolled import SOLVED_COLUMNS, Address, Rolled, Step, Walks
 from dyn_service.kernels.row_selection import is_selectable
 from dyn_service.kernels.signature import Operand
@@ -79,12 +80,25 @@ def lower(graph: Graph | Rolled | Staged, lanes: int) -> str:
     vector = ir.VectorType(DOUBLE, lanes)
     places: list[int] = []
     emit_body(module, graph, vector, BODY, places).linkage = ""
+    if _has_narrow(graph) and lanes > NARROW_LANES:
+        emit_body(module, graph, ir.VectorType(DOUBLE, NARROW_LANES), NARROW).linkage = ""
     results = sum(operand.size for operand in graph.signature.outputs)
     cleared = graph.entered if isinstance(graph, Staged) else 0
-    _emit_table(module, SIZES, I64, [lanes, results, graph.workspace, cleared])
+    executed = 0 if isinstance(graph, Graph) else graph.executed if isinstance(graph, Staged) else graph.operations
+    _emit_table(module, SIZES, I64, [lanes, results, graph.workspace, cleared, executed])
     if places and (is_selectable(graph.signature) or places != list(range(results))):
         _emit_table(module, PLACES, I32, places)
     return str(module)
+
+
+def _has_narrow(graph: Graph | Rolled | Staged) -> bool:
+    """Whether a kernel has a body for few states.
+
+    Kernels that solve for matrices take longest to compile, and are called for many states at a time. Those with errors
+    run once.
+    """
+    loops = graph.inner if isinstance(graph, Staged) else graph
+    return isinstance(loops, Rolled) and not loops.solved and not loops.errors
 
 
 def _emit_table(module: ir.Module, name: str, kind: Any, numbers: Sequence[int]) -> None:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels.jit import LoadedCode, host, shared_code
 from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over
-from dyn_service.kernels.loop import Body, emit_gather, emit_scatter
+from dyn_service.kernels.loop import NARROW_LANES, Body, emit_gather, emit_scatter
 from dyn_service.kernels.python_api import function
 from dyn_service.kernels.signature import Operand, Signature
 
@@ -43,9 +43,9 @@ class Block:
     signature: Signature
 
     @property
-    def bytes(self) -> int:
-        """The size of its outputs and workspace."""
-        return 8 * self.body.lanes * (self.body.results + self.body.workspace)
+    def numbers(self) -> int:
+        """Its outputs and workspace, of a state."""
+        return self.body.results + self.body.workspace
 
 
 class Stage(NamedTuple):
@@ -74,11 +74,14 @@ def run_stages(stages: Sequence[Stage], state: Mapping[str, Array], records: Map
         ResourceExhaustedError: There is no memory for the workspace of the kernels.
     """
     count, states = next(iter(records.values())).shape[:2]
-    size = 8 * host().lanes
+    bodies, lanes = [stage.block.body for stage in stages], host().lanes
+    if states <= NARROW_LANES and all(body.narrow for body in bodies):
+        bodies, lanes = [body.narrowed() for body in bodies], NARROW_LANES
+    size = 8 * lanes
     sizes = [size * sum(each.size for each in stage.block.signature.inputs) for stage in stages]
-    sizes += [stage.block.bytes for stage in stages]
+    sizes += [size * stage.block.numbers for stage in stages]
     try:
-        memory = np.zeros(sum(sizes) // 8 + host().lanes)
+        memory = np.zeros(sum(sizes) // 8 + lanes)
     except MemoryError:
         raise ResourceExhaustedError(
             f"there is not enough memory for the workspace of these kernels: {sum(sizes) / 1e9:.1f} GB"
@@ -108,7 +111,7 @@ def run_stages(stages: Sequence[Stage], state: Mapping[str, Array], records: Map
             place += size * operand.size
     calls: list[list[int]] = []
     places: dict[str, int] = {}
-    for stage, source, target in zip(stages, starts, starts[len(stages) :], strict=False):
+    for stage, body, source, target in zip(stages, bodies, starts, starts[len(stages) :], strict=False):
         copies: list[list[int]] = []
         place = target
         for operand in stage.block.signature.outputs:
@@ -116,12 +119,11 @@ def run_stages(stages: Sequence[Stage], state: Mapping[str, Array], records: Map
             places[name] = place
             copies += [[place, *to] for to in moved.get(name, ())]
             place += size * operand.size
-        body = stage.block.body
         results = size * body.results
         calls.append([body.address, source, target, target + results, body.places, results, *words(copies)])
     scatters = [[x.ctypes.data, x.strides[1], x.strides[0], x.shape[2], places[name]] for name, x in records.items()]
     tables = [word for rows in (constants, samples, calls, scatters) for word in words(rows)]
-    run, _ = _function()
+    run, _ = _function(lanes)
     run(*tables, states, count, every)
 
 
@@ -129,21 +131,20 @@ _RUN_STAGES = "run_stages"
 
 
 @cache
-def _function() -> tuple[Callable[..., None], LoadedCode]:
+def _function(lanes: int) -> tuple[Callable[..., None], LoadedCode]:
     """Returns the compiled function, loaded into this process, and its code."""
-    code = shared_code("repeated calls", "kernels.rollout", _emit)
+    code = shared_code(f"repeated calls {lanes}", "kernels.rollout", lambda: _emit(lanes))
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 11)(code.address(_RUN_STAGES)), code
 
 
-def _emit() -> str:
+def _emit(lanes: int) -> str:
     """Returns the LLVM module with `run_stages`: four tables and their numbers of rows, then states, records, every.
 
     The rows are, of moves from or to arrays: address, strides from state to state and from step to step (of records,
     from record to record), number of entries, place of their vectors; of calls: function, in, out, workspace, table of
     places or 0, bytes of the results, copies, their number; of copies: source, target, bytes.
     """
-    module, lanes = ir.Module(name=_RUN_STAGES), host().lanes
-    vector = ir.VectorType(DOUBLE, lanes)
+    module, vector = ir.Module(name=_RUN_STAGES), ir.VectorType(DOUBLE, lanes)
     gather, scatter = emit_gather(module, vector), emit_scatter(module, vector)
     run_stages = ir.Function(module, function(ir.VoidType(), *[I64] * 11), _RUN_STAGES)
     *tables, states, records, every = run_stages.args

@@ -26,7 +26,7 @@ def rotation_ufunc(links: Sequence[int]) -> np.ufunc:
     """
     code = _code()
     table = (ctypes.c_int64 * len(links))(*links)
-    loop = Loop(code.address(_TURN), table, code, allocates=False, owned=())
+    loop = Loop(code.address(_TURN), table, code, code.size, allocates=False, owned=())
     return gufunc(_TURN, "(r,c),(l,3,3)->(r,c)", 2, 1, loop)
 
 

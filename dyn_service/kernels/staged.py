@@ -85,6 +85,14 @@ class Staged:
         return sum(part.operations for part in self.parts)
 
     @property
+    def executed(self) -> int:
+        """Number of instructions that a call executes."""
+        calls, n = len(self.states) - 1, self.velocities
+        of_states = calls * self.inner.operations + sum(part.operations for part in self.states)
+        products = 2 * (calls - 1) * 3 * n * 2 * n * n if self.changes else 0
+        return of_states + 3 * n * sum(part.operations for part in self.changes) + products
+
+    @property
     def workspace(self) -> int:
         """Number of scalars that it stores besides its outputs: `entered`, changes, then the workspace of its parts."""
         return self.entered + sum(self.columns) + max(part.workspace for part in self.parts)

@@ -604,7 +604,7 @@ def test_an_overflow_in_any_state_gives_none(panda: Pair) -> None:
 
 def test_large_kernels_release_the_gil(panda: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     library = _LIBRARIES["panda"][1]
-    size = library.code_size(panda.signature)
+    size = library.work(panda.signature)
     lanes = jit.host().lanes
     for bound, states in ((size, 1), (size + 1, lanes + 1), (2 * size, lanes + 1), (2 * size + 1, 2 * lanes + 1)):
         monkeypatch.setattr(direct, "HELD_BYTES", bound)

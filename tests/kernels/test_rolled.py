@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from dyn_service.kernels import budget, certify, frames
 from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.direct import Arguments, direct_call
 from dyn_service.kernels.graph import Graph, trace
+from dyn_service.kernels.jit import host
 from dyn_service.kernels.library import KernelLibrary
-from dyn_service.kernels.loop import Body
+from dyn_service.kernels.loop import NARROW_LANES, Body
 from dyn_service.kernels.rolled import FEW_KINDS, MAX_KINDS, Rolled, roll
 from dyn_service.kernels.rollout import Block, Stage, run_stages
 from dyn_service.kernels.signature import Signature
@@ -124,7 +126,10 @@ def assert_equal(robot: Robot, row: str, method: str, variant: Variant, locked: 
     signature = robot.signature(QUERIES[row], method, variant)
     model = frames.kernel_tree(robot.tree.locked(locked), signature.bodies)
     inputs = inputs_of(robot.tree, signature, iter(parameters_of(model.tree).values()))
-    loops = compiled(roll(model, signature), optimised=False)[0](*inputs)
+    kernel = compiled(roll(model, signature), optimised=False)[0]
+    loops = kernel(*inputs)
+    for a, b in zip(_outputs(kernel(*(x[3:5] for x in inputs))), _outputs(loops), strict=True):
+        np.testing.assert_array_equal(a, b[3:5], err_msg=f"{row}: two states")
     straight = interpreted(trace(model, signature))(*inputs)
     for operand, a, b in zip(signature.outputs, *map(_outputs, (loops, straight)), strict=True):
         scale = np.nanmax(np.abs(b), initial=0.0)  # an inertia is NaN where its direction is blocked
@@ -319,10 +324,11 @@ def test_the_certificate_of_derivatives_in_stages_finds_an_error(turning: Robot,
 def test_a_step_has_the_code_of_one_forward_dynamics(mixed: Robot, inner: str, step: str) -> None:
     library = KernelLibrary(mixed.tree)
     one, four = (
-        library.code_size(mixed.signature(QUERIES[row], method, WITHOUT_WRENCHES))
+        library.direct_call(mixed.signature(QUERIES[row], method, WITHOUT_WRENCHES), Arguments()).__self__.owned[0]
         for row, method in ((inner, next(iter(QUERIES[inner].kernels))), (step, "rk4"))
     )
-    assert four < 1.5 * one
+    assert four.code.size < 1.5 * one.code.size
+    assert four.work > 2 * one.work
 
 
 def test_code_does_not_grow_with_the_robot(long_chain: Robot) -> None:
@@ -347,6 +353,44 @@ def test_a_state_has_the_same_bits_anywhere_in_a_batch(long_chain: Robot) -> Non
     batch = long_chain.forward_dynamics(q, v, tau)
     alone = [long_chain.forward_dynamics(*state) for state in zip(q, v, tau, strict=True)]
     assert np.array_equal(batch, alone)
+
+
+@pytest.mark.parametrize("row", ["inverse_dynamics", "jacobians", "inverse_dynamics_derivatives", "step"])
+def test_a_call_for_few_states_has_a_body_of_its_own_with_the_same_bits(manifold: Robot, row: str) -> None:
+    signature = manifold.signature(QUERIES[row], "rk4" if row == "step" else "", WITHOUT_WRENCHES)
+    model = frames.kernel_tree(manifold.tree, signature.bodies)
+    graph = staged(signature, model.tree, lambda part: roll(model, part)) if row == "step" else roll(model, signature)
+    kernel, loop, _ = compiled(graph)
+    body = Body.of(loop.code)
+    assert body.lanes == host().lanes
+    assert bool(body.narrow) is (body.lanes > NARROW_LANES)
+    inputs = inputs_of(manifold.tree, signature, iter(()))
+    expected = _outputs(kernel(*inputs))
+    for few in (slice(4, 5), slice(8, 10), slice(2, 9, 5), slice(0, 3)):
+        for a, b in zip(_outputs(kernel(*(x[few] for x in inputs))), expected, strict=True):
+            np.testing.assert_array_equal(a, b[few])
+    if row != "step":
+        return
+    names = {"q": "q", "v": "v"}
+    given = {each.name: x for each, x in zip(signature.inputs, inputs, strict=True)} | names
+    ends = []
+    for part in (slice(4, 5), slice(0, 11)):
+        state = {name: np.ascontiguousarray(x[part]) for name, x in zip(names, inputs, strict=False)}
+        values = {name: x if isinstance(x, str) else x[None, part] for name, x in given.items()}
+        records = {name: np.empty((3, *x.shape)) for name, x in state.items()}
+        run_stages([Stage(Block(body, signature), values, names)], state, records, 1)
+        ends.append(records)
+    for name in names:
+        np.testing.assert_array_equal(ends[0][name][:, 0], ends[1][name][:, 4])
+
+
+def test_a_long_call_releases_the_gil() -> None:
+    """Its code is small, but runs for each pair of bodies."""
+    robot = Robot.from_text(chain(200))
+    library = KernelLibrary(robot.tree)
+    signature = robot.signature(QUERIES["mass_matrix"], "", WITHOUT_WRENCHES)
+    call: Any = library.direct_call(signature, Arguments())
+    assert struct.unpack_from("=4q", call.__self__)[3] == 1
 
 
 def test_the_choice_depends_on_robot_and_query(long_chain: Robot, panda: Robot) -> None:
@@ -461,7 +505,7 @@ def test_a_call_without_memory_is_an_error(mixed: Robot, form: type, monkeypatch
     graph = (roll if form is Rolled else trace)(frames.kernel_tree(mixed.tree, signature.bodies), signature)
     block = Block(Body.of(compiled(graph)[1].code), signature)
     monkeypatch.setattr(form, "workspace", 1 << 47)
-    monkeypatch.setattr(Block, "bytes", 1 << 50)
+    monkeypatch.setattr(Block, "numbers", 1 << 47)
     kernel, loop, _ = compiled(graph)
     q, v, a, gravity = np.zeros((3, mixed.nv)), np.zeros(mixed.nv), np.zeros(mixed.nv), np.zeros(3)
     for treatment in ("ignore", "warn", "raise"):
@@ -486,6 +530,10 @@ def test_memory_decides_how_many_states_are_computed_at_a_time(monkeypatch: pyte
     q = np.random.default_rng(0).normal(size=(3, 60))
     results = 8 * sum(operand.size for operand in given.signature.outputs)
     found = set()
+    monkeypatch.setattr(budget, "MAX_CACHED_BYTES", results - 1)
+    assert budget.batch_sizes(given, 8) == (2, 2)
+    monkeypatch.setattr(budget, "MAX_CACHED_BYTES", results)
+    assert budget.batch_sizes(given, 8) == (8, 2)
     for arrays in (16, 9.5, 7, 5.5, 4):
         monkeypatch.setattr(budget, "MAX_BYTES", arrays * results)
         found.add(budget.batch_sizes(given, 8))
