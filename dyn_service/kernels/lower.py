@@ -40,7 +40,7 @@ from dyn_service.kernels.llvm_ir import (
     word,
 )
 from dyn_service.kernels.loop import BODY, NARROW, NARROW_LANES, PLACES, SIZES
-from dyn_service.kernels.rolled import SOLVED_COLUMNS, Address, Rolled, Step, Walks
+from dyn_service.kernels.rolled import SOLVED_COLUMNS, Address, Elimination, Rolled, Step, Walks
 from dyn_service.kernels.row_selection import is_selectable
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.staged import Staged
@@ -619,6 +619,7 @@ class _Factors:
         self, b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, tables: _Tables, source: Any, shared: Any
     ) -> None:
         self._b, self._vector, self._rolled, self._tables = b, vector, rolled, tables
+        self._source, self._shared = source, shared
         self._size, self._count = 8 * vector.count, rolled.velocities
         self._matrix = at(b, shared, integer(self._size * self._count * rolled.shared))
         self._errors = at(b, source, integer(self._size * sum(of.size for of in rolled.signature.inputs[:-1])))
@@ -674,56 +675,119 @@ class _Factors:
 
     def solve(self, x: Any) -> None:
         """Replaces the entries of x, (nv,), by the solution."""
-        self._substitute(integer(self._count), lambda k: self._entries(x, k))
-
-    def _substitute(
-        self, rows: Any, places: Callable[[Any], list[Any]], copies: Callable[[Any], list[Any]] | None = None
-    ) -> None:
-        """Emits both substitutions for some columns: first rows, their places, and others that get the solution."""
-        b = self._b
-        with loop_over(b, rows) as n:
-            k = self._tables.entry(b, "order", b.sub(b.sub(rows, integer(1)), n))
+        b, count = self._b, self._count
+        places = partial(self._entries, x)
+        with loop_over(b, integer(count)) as n:
+            k = self._tables.entry(b, "order", b.sub(integer(count - 1), n))
             own = list(map(self._load, places(k)))
             with self._before(k) as i:
-                to = places(i)
-                self._store(self._less(list(map(self._load, to)), k, i, own), to)
-        with loop_over(b, rows) as n:
+                self._store(self._less(list(map(self._load, places(i))), k, i, own), places(i))
+        with loop_over(b, integer(count)) as n:
             k = self._tables.entry(b, "order", n)
-            inverse, to = self._load(self._cell(self._row(k), k)), places(k)
-            own = [self._rounded(b.fmul(self._load(place), inverse, flags=_FLAGS), k, k) for place in to]
+            inverse = self._load(self._cell(self._row(k), k))
+            own = [self._rounded(b.fmul(self._load(place), inverse, flags=_FLAGS), k, k) for place in places(k)]
             chain = self._before(k, own)
             with chain as i:
                 chain.values = self._less(chain.values, k, i, list(map(self._load, places(i))))
-            self._store(chain.values, to)
-            if copies is not None:
-                self._store(chain.values, copies(k))
+            self._store(chain.values, places(k))
 
     def solve_matrix(self, x: Any, *, symmetric: bool) -> None:
-        """Replaces the entries of x, (nv, nv), by the solutions for its columns.
+        """Replaces the entries of x, (nv, nv), by the solutions for its columns, some of them at a time.
 
-        Some columns at a time, copied together. symmetric: x is diagonal; of the solutions the half that is found first
-        is copied to the other.
+        x has the zeros of the matrix of equations. symmetric: x is diagonal; of the solutions the half that is found
+        first is copied to the other.
         """
-        b, count, of = self._b, self._count, self._rolled.elimination
-        tile = at(b, self._matrix, integer(self._size * count * of.width))
-        # Entry c of v depends on none after it: of column c of a diagonal x, rows after c stay 0 at first.
-        in_order = of.order == tuple(range(count))
-
-        def cells(k: Any, column: Any, number: int = 1) -> list[Any]:
-            return self._entries(x, b.add(b.mul(k, integer(count)), column), number)
-
-        for begin, end, step in _tiles(0, count, SOLVED_COLUMNS):
-            with loop_over(b, integer(end), start=integer(begin), step=step) as c:
-                copies = partial(lambda step, k: self._entries(tile, b.mul(k, integer(step)), step), step)
-                given = partial(lambda step, c, k: cells(k, c, step), step, c)
-                rows = b.add(c, integer(step)) if symmetric and in_order else integer(count)
-                with loop_over(b, rows) as k:
-                    self._store(list(map(self._load, given(k))), copies(k))
-                self._substitute(rows, copies, given)
+        b, entry = self._b, self._tables.entry
+        for first, last, step in _tiles(0, self._count, SOLVED_COLUMNS):
+            solver = self._solver(step)
+            with loop_over(b, integer(last), start=integer(first), step=step) as begin:
+                end = b.add(begin, integer(step)) if symmetric else entry(b, "reach", begin)
+                to = end if symmetric else entry(b, "last", begin)
+                b.call(solver, [self._source, self._shared, x, begin, end, entry(b, "root", begin), to])
         if symmetric:
-            with loop_over(b, integer(count)) as n, loop_over(b, n) as m:
-                i, j = self._tables.entry(b, "order", n), self._tables.entry(b, "order", m)
-                self._store(list(map(self._load, cells(j, i))), cells(i, j))
+            with loop_over(b, integer(self._count)) as n, loop_over(b, n) as m:
+                i, j = entry(b, "nested", n), entry(b, "nested", m)
+                cells = [self._entries(x, b.add(b.mul(r, integer(self._count)), c)) for r, c in ((j, i), (i, j))]
+                self._store([self._load(cells[0][0])], cells[1])
+
+    def _solver(self, width: int) -> ir.Function:
+        """Returns the function that solves for some columns, for all matrices of the kernel."""
+        module, name = self._b.module, f"{self._b.function.name}.solve{width}"
+        if name in module.globals:
+            return module.globals[name]
+        function = internal(module, name, ir.VoidType(), *[POINTER] * 3, *[I64] * 4)
+        source, shared, *arguments = function.args
+        b = ir.IRBuilder(function.append_basic_block())
+        _Factors(b, self._vector, self._rolled, self._tables, source, shared)._solve_columns(width, *arguments)
+        b.ret_void()
+        return function
+
+    def _solve_columns(self, width: int, x: Any, begin: Any, end: Any, root: Any, last: Any) -> None:
+        """Emits the solutions for the columns of x from place `begin` on in `Elimination.nested`.
+
+        They are 0 before place `root`, and from place `last` on, or not needed there. After the first substitution they
+        are 0 except from `begin` to `end`, and at the entries on which that at `begin` depends.
+        """
+        b, count, entry = self._b, self._count, self._tables.entry
+        tile = at(b, self._matrix, integer(self._size * count * self._rolled.elimination.width))
+        columns = [
+            at(b, x, b.mul(entry(b, "nested", b.add(begin, integer(n))), integer(self._size))) for n in range(width)
+        ]
+
+        def given(k: Any) -> list[Any]:
+            offset = b.mul(k, integer(self._size * count))
+            return [at(b, column, offset) for column in columns]
+
+        def copies(k: Any) -> list[Any]:
+            return self._entries(tile, b.mul(k, integer(width)), width)
+
+        def minus(sums: Sequence[Any], k: Any, i: Any) -> list[Any]:
+            """sums - L_ki times the copies of k."""
+            return self._less(sums, k, i, list(map(self._load, copies(k))))
+
+        clear = ir.Constant(self._vector, [0.0] * self._vector.count)
+        with loop_over(b, last, start=root) as place:
+            self._store([clear] * width, copies(entry(b, "nested", place)))
+
+        def gather(i: Any, after: Any) -> list[Any]:
+            """The entries i less the products with those that depend on i, from the last one to place `after`."""
+            stop = entry(b, "end_of", i)
+            stop = b.select(b.icmp_signed("<", stop, end), stop, end)
+            sums = list(map(self._load, given(i)))
+            loop = loop_over(b, b.sub(stop, after), values=sums)
+            with loop as n:
+                k = entry(b, "nested", b.sub(b.sub(stop, integer(1)), n))
+                loop.values = minus(loop.values, k, i)
+            return loop.values
+
+        with loop_over(b, b.sub(end, begin)) as n:
+            place = b.sub(b.sub(end, integer(1)), n)
+            i = entry(b, "nested", place)
+            self._store(gather(i, b.add(place, integer(1))), copies(i))
+        lowest = entry(b, "before", entry(b, "nested", begin))
+        with chain_from(b, lowest, lambda i: entry(b, "before", i)) as i:
+            sums = gather(i, begin)
+
+            def above(k: Any) -> Any:
+                following = entry(b, "before", k)
+                return b.select(b.icmp_signed("==", following, i), integer(-1), following)
+
+            start = b.select(b.icmp_signed("==", lowest, i), integer(-1), lowest)
+            chain = chain_from(b, start, above, sums)
+            with chain as k:
+                chain.values = minus(chain.values, k, i)
+            self._store(chain.values, copies(i))
+        with loop_over(b, last, start=root) as place:
+            k = entry(b, "nested", place)
+            row = self._row(k)
+            depth = entry(b, "place", k)
+            inverse = self._load(self._entries(row, depth)[0])
+            own = [self._rounded(b.fmul(self._load(y), inverse, flags=_FLAGS), k, k) for y in copies(k)]
+            chain = self._before(k, own)
+            with chain as i:
+                chain.values = self._less(chain.values, k, i, list(map(self._load, copies(i))))
+            self._store(chain.values, copies(k))
+            self._store(chain.values, given(k))
 
 
 TILE = 4
@@ -832,8 +896,9 @@ class _Tables:
         if rolled.equations:
             of = rolled.elimination
             columns |= {"order": of.order, "before": of.parent, "place": of.column}
-        if rolled.products:
+        if rolled.products or rolled.solved:
             columns |= dict(zip(("nested", "rank", "end_of"), rolled.elimination.nested, strict=True))
+            columns |= dict(zip(("reach", "root", "last"), _reaches(rolled.elimination), strict=True))
         self.tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
         self.numbers = self._add("values", np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
 
@@ -852,6 +917,22 @@ class _Tables:
     def entry(self, b: ir.IRBuilder, name: str, i: Any) -> Any:
         """Emits the reading of a body's entry of a table."""
         return b.load(at(b, self.tables[name], b.mul(i, integer(8))), typ=I64)
+
+
+def _reaches(of: Elimination) -> tuple[list[int], list[int], list[int]]:
+    """Returns for each place in `Elimination.nested` where some columns begin that are solved for together: the place
+    after all entries that depend on theirs; where the tree of the first begins, and where that of the last ends.
+    """
+    entries, rank, end_of = of.nested
+    root = list(range(len(entries)))
+    for k in entries:
+        root[rank[k]] = root[rank[of.parent[k]]] if of.parent[k] >= 0 else rank[k]
+    reach, last = [0] * len(entries), [0] * len(entries)
+    for first, stop, step in _tiles(0, len(entries), SOLVED_COLUMNS):
+        for begin in range(first, stop, step):
+            reach[begin] = max(end_of[k] for k in entries[begin : begin + step])
+            last[begin] = end_of[entries[root[begin + step - 1]]]
+    return reach, root, last
 
 
 def _ends(parent: Sequence[int]) -> list[int]:
