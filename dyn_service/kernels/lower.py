@@ -65,7 +65,8 @@ def with_errors(rolled: Any) -> Any:
     signature = replace(rolled.signature, inputs=(*rolled.signature.inputs, operand))
     if isinstance(rolled, Staged):
         states, changes = (tuple(map(with_errors, of)) for of in (rolled.states, rolled.changes))
-        return Staged(signature, with_errors(rolled.inner), states, changes, rolled.joints)
+        inner = with_errors(rolled.inner)
+        return replace(rolled, signature=signature, inner=inner, states=states, changes=changes)
     return replace(rolled, signature=signature, errors=True)
 
 
@@ -260,9 +261,13 @@ class _Columns:
         b = ir.IRBuilder(function.append_basic_block())
         zero = ir.Constant(vector, [0.0] * vector.count)
         is_second = b.icmp_signed("!=", second, integer(0))
-        joint = [
-            _table(module, f"{name}.{part}", of) for part, of in zip(("first", "last"), self._joints(), strict=True)
-        ]
+        joints, trees = (
+            [
+                _table(module, f"{name}.{kind}.{side}", numbers)
+                for side, numbers in zip(("from", "to"), _ends_of(of), strict=True)
+            ]
+            for kind, of in (("joint", self._graph.joints), ("tree", self._graph.trees))
+        )
 
         def load(buffer: Any, entry: Any) -> Any:
             return b.load(self._after(b, buffer, entry), align=self._size, typ=vector)
@@ -275,11 +280,14 @@ class _Columns:
             found = [zero] * (height * width)
             if part == 2:
                 found = [load(lines[2], column) for lines in map(lines_of, rows) for column in columns]
+            begins, ends = ([word(b, trees[side], of[-side]) for of in (rows, columns)] for side in range(2))
+            begin = b.select(b.icmp_signed(">", *begins), *begins)
+            end = b.select(b.icmp_signed("<", *ends), *ends)
             first = last = integer(0)
             if part < 2:
-                first, last = word(b, joint[0], columns[0]), word(b, joint[1], columns[-1])
-            bounds = [(b.select(is_second, first, integer(0)), b.select(is_second, last, integer(n)))]
-            for m, (start, stop) in enumerate([*bounds, (integer(0), integer(n))]):
+                first, last = word(b, joints[0], columns[0]), word(b, joints[1], columns[-1])
+            bounds = [(b.select(is_second, first, begin), b.select(is_second, last, end))]
+            for m, (start, stop) in enumerate([*bounds, (begin, end)]):
                 factors = [lines_of(row)[m] for row in rows]
                 loop = loop_over(b, stop, start=start, values=found)
                 with loop as k:
@@ -308,11 +316,6 @@ class _Columns:
         b.ret_void()
         return function
 
-    def _joints(self) -> tuple[list[int], list[int]]:
-        """Returns for each velocity where those of its joint begin and end."""
-        parts = [part for part in self._graph.joints for _ in range(part.stop - part.start)]
-        return [part.start for part in parts], [part.stop for part in parts]
-
     def _more(self, b: ir.IRBuilder, total: Any, x: Any, y: Any, errors: Any, i: Any, j: Any) -> Any:
         """Emits total + x y, with a rounding error if the kernel has these."""
         found = b.fadd(total, b.fmul(x, y, flags=_FLAGS), flags=_FLAGS)
@@ -327,6 +330,12 @@ def _table(module: ir.Module, name: str, numbers: Sequence[int]) -> ir.GlobalVar
     table = module.globals[name]
     table.linkage = "internal"
     return table
+
+
+def _ends_of(parts: Sequence[slice]) -> tuple[list[int], list[int]]:
+    """Returns for each entry of consecutive parts where its part begins and ends."""
+    entries = [part for part in parts for _ in range(part.stop - part.start)]
+    return [part.start for part in entries], [part.stop for part in entries]
 
 
 def _tiles(first: int, last: int, most: int = 4) -> list[tuple[int, int, int]]:

@@ -61,6 +61,7 @@ class Staged:
 
     states: of each stage, then the outputs, from the inputs and all results of `inner`. changes: of derivatives, those
     of each state but the first, then of the outputs, one column. joints: the entries of v of each joint.
+    trees: those of joints that may affect each other.
     """
 
     signature: Signature
@@ -68,6 +69,7 @@ class Staged:
     states: tuple[Graph | Rolled, ...]
     changes: tuple[Graph | Rolled, ...] = ()
     joints: tuple[slice, ...] = ()
+    trees: tuple[slice, ...] = ()
 
     @property
     def parts(self) -> tuple[Graph | Rolled, ...]:
@@ -244,7 +246,24 @@ def staged(signature: Signature, tree: Tree, trace: Callable[[Signature], Any]) 
         parts(stages.states, inputs, state, calls),
         parts(stages.changes, moved, changing, calls[1:]) if stages.changes else (),
         tuple(tree.in_v[i] for i in tree.independent_bodies),
+        _trees(tree),
     )
+
+
+def _trees(tree: Tree) -> tuple[slice, ...]:
+    """Returns ranges of v, each with all joints on a body on the ground, and with those that follow them."""
+    ranges: dict[int, list[int]] = {}
+    for i, of in enumerate(tree.in_v):
+        if of.stop > of.start:
+            known = ranges.setdefault(tree.ancestors(i)[-1], [of.start, of.stop])
+            known[:] = min(known[0], of.start), max(known[1], of.stop)
+    found: list[list[int]] = []
+    for start, stop in sorted(ranges.values()):
+        if found and start < found[-1][1]:
+            found[-1][1] = max(found[-1][1], stop)
+        else:
+            found.append([start, stop])
+    return tuple(slice(*of) for of in found)
 
 
 def _acceleration(signature: Signature, k: int) -> Operand:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from dyn_service.dynamics.kinematics import joint_values, joint_vector
 from dyn_service.dynamics.rolled_tree import NotRolledError
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import ResourceExhaustedError
-from dyn_service.kernels import budget, certify, frames
+from dyn_service.kernels import budget, certify, frames, lower
 from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.direct import Arguments, direct_call
 from dyn_service.kernels.graph import Graph, trace
@@ -240,6 +241,42 @@ def test_joints_that_follow_others_with_wrenches_numbers_and_locks(following: Ro
         assert_equal(following, row, "", WITHOUT_WRENCHES, locked=["joint_1"])
 
 
+def apart(bodies: int, follows: Mapping[str, tuple[str, float]] = MappingProxyType({})) -> Robot:
+    """Three chains on the ground, some joints of which follow others."""
+    text = chain(bodies, branches=3)
+    for i in (1, 2):
+        child = f"<child link='link_{i}'/>"
+        text = text.replace(f"<parent link='link_0'/>{child}", f"<parent link='base'/>{child}")
+    for joint, (leader, ratio) in follows.items():
+        begin = f"<joint name='{joint}' type='revolute'>"
+        text = text.replace(begin, f"{begin}<mimic joint='{leader}' multiplier='{ratio}' offset='0.1'/>")
+    return Robot.from_text(text)
+
+
+@pytest.mark.parametrize("follows", [{}, {"joint_4": ("joint_2", 1.5)}], ids=["apart", "coupled"])
+@pytest.mark.parametrize("row", ["forward_dynamics_derivatives", "forward_dynamics_hessian"])
+def test_matrices_of_branches_on_the_ground_are_solved_apart(
+    follows: dict[str, tuple[str, float]], row: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also columns that are solved for together, of two branches."""
+    monkeypatch.setattr(lower, "SOLVED_COLUMNS", 4)
+    robot = apart(7, follows)
+    assert sum(parent < 0 for parent in kernel_of(robot, row, "", WITHOUT_WRENCHES)[0].parent) == 3
+    assert_equal(robot, row, "", WITHOUT_WRENCHES)
+
+
+def test_products_of_a_step_in_stages_skip_other_branches_on_the_ground() -> None:
+    def ranges(robot: Robot) -> list[tuple[int, int]]:
+        signature = robot.signature(QUERIES["step_derivatives"], "semi_implicit_euler", WITHOUT_WRENCHES)
+        model = frames.kernel_tree(robot.tree, signature.bodies)
+        return [(of.start, of.stop) for of in staged(signature, model.tree, lambda of: roll(model, of)).trees]
+
+    assert ranges(apart(7)) == [(0, 3), (3, 5), (5, 7)]
+    assert ranges(apart(7, {"joint_4": ("joint_0", 1.5)})) == [(0, 4), (4, 6)]
+    assert ranges(apart(7, {"joint_5": ("joint_0", 1.5)})) == [(0, 6)]
+    assert_stages_equal_one_graph(apart(4), "rk4", WITHOUT_WRENCHES)
+
+
 def test_a_visit_is_compiled_once_for_bodies_with_states_of_the_same_shape() -> None:
     robot = Robot.from_text(chain(40, types=("revolute", "prismatic"), branches=4))
     loops, _ = kernel_of(robot, "inverse_dynamics_derivatives", "", WITHOUT_WRENCHES)
@@ -287,9 +324,13 @@ def turning() -> Robot:
 @pytest.mark.parametrize("method", ["semi_implicit_euler", "explicit_euler", "rk4"])
 @pytest.mark.parametrize("variant", [WITHOUT_WRENCHES, WITH_WRENCHES, OVERLAY], ids=lambda x: "-".join(x.names))
 def test_derivatives_in_stages_equal_those_of_one_graph(turning: Robot, method: str, variant: Variant) -> None:
-    signature = turning.signature(QUERIES["step_derivatives"], method, variant)
-    model = frames.kernel_tree(turning.tree, signature.bodies)
-    inputs = inputs_of(turning.tree, signature, iter(parameters_of(model.tree).values()))
+    assert_stages_equal_one_graph(turning, method, variant)
+
+
+def assert_stages_equal_one_graph(robot: Robot, method: str, variant: Variant) -> None:
+    signature = robot.signature(QUERIES["step_derivatives"], method, variant)
+    model = frames.kernel_tree(robot.tree, signature.bodies)
+    inputs = inputs_of(robot.tree, signature, iter(parameters_of(model.tree).values()))
     whole = interpreted(trace(model, signature))(*inputs)
     straight, loops = (staged(signature, model.tree, lambda of, form=form: form(model, of)) for form in (trace, roll))
     computed = [
