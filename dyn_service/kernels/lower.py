@@ -538,11 +538,13 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
         function = internal(module, f"{body}.{name}", ir.VoidType(), *[POINTER] * 5, *[I64] * 2)
         inner = ir.IRBuilder(function.append_basic_block())
         access = _Access(inner, vector, rolled, tables, walks, *function.args)
+        # Read at first: an inward walk replaces its state.
+        states_read = {k: access.read(source) for k, source in enumerate(of.sources) if source.of == "state"}
         emit_arithmetic(
             inner,
             of.program,
             vector,
-            lambda _, entry: access.read(of.sources[entry]),
+            lambda _, entry: states_read[entry] if entry in states_read else access.read(of.sources[entry]),
             lambda _, entry, value: access.write(of.targets[entry], value),
             access.rounded if rolled.errors else None,
         )
@@ -573,16 +575,17 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
                     made[id(of)] = step(f"{name}_from{k}_at{m}", of, walks)
         others = [made[id(of)] for row in walks.others for of in row]
         kinds = integer(len(walks.first))
-        with loop_over(b, integer(bodies)) as a:
-            kind = tables.entry(b, "kind", a)
-            call(first, kind, a, a)
-            row = b.mul(kind, kinds)
-            if walks.outward:
-                with loop_over(b, tables.entry(b, "end", a), start=b.add(a, integer(1))) as i:
-                    call(others, b.add(row, tables.entry(b, "kind", i)), i, a)
-            else:
-                with chain_from(b, tables.entry(b, "parent", a), lambda i: tables.entry(b, "parent", i)) as i:
-                    call(others, b.add(row, tables.entry(b, "kind", i)), i, a)
+        # Of inward walks all states that reach a body are computed there one after the other: none waits for the last.
+        with loop_over(b, integer(bodies)) as n:
+            own = n if walks.outward else b.sub(integer(bodies - 1), n)
+            kind = tables.entry(b, "kind", own)
+            call(first, kind, own, own)
+            with loop_over(b, tables.entry(b, "end", own), start=b.add(own, integer(1))) as below:
+                of_below = tables.entry(b, "kind", below)
+                if walks.outward:
+                    call(others, b.add(b.mul(kind, kinds), of_below), below, own)
+                else:
+                    call(others, b.add(b.mul(of_below, kinds), kind), own, below)
 
     equations = _Factors(b, vector, rolled, tables, source, shared)
 
@@ -1001,12 +1004,11 @@ class _Access:
             row = self._entry("row" if of == "children" else "parent_row")
             return self._once((of,), lambda: self._row(self._sums, rolled.summed, row)), place.first
         if of == "state":
-            # An outward walk stores the state of each body, an inward one the state that each body gets.
+            # An outward walk stores the state of each body, an inward one that of each walk.
             walks = self._walks
             assert walks is not None
-            at_parent = walks.outward != write
-            i = self._entry("parent") if at_parent else self._i
-            return self._once((of, at_parent), lambda: self._row(self._states, walks.size, i)), place.first
+            i = self._first if not walks.outward else self._i if write else self._entry("parent")
+            return self._once((of, write), lambda: self._row(self._states, walks.size, i)), place.first
         i = self._entry("parent") if of == "parent" else self._i
         return self._once((of,), lambda: self._row(self._own, rolled.stored, i)), place.first
 
