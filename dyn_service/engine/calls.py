@@ -210,6 +210,12 @@ def _arrays_of(wrenches: Any) -> Iterator[Array]:
         yield from (x for x in (wrench.torque, wrench.force, wrench.point) if isinstance(x, np.ndarray))
 
 
+def _are_apart(out: Out, wrenches: Any) -> bool:
+    """Returns whether no array of the result shares memory with external wrenches."""
+    arrays = [array for array in out if array is not None]
+    return not (arrays and any(np.may_share_memory(x, y) for y in _arrays_of(wrenches) for x in arrays))
+
+
 def _part(others: tuple[Any, ...], wrenches: int, part: Any, states: int) -> tuple[Any, ...]:
     """Returns the optional arguments with the wrenches on some states."""
     if part is ...:
@@ -313,8 +319,8 @@ class RowCalls:
             if workers > 1 and all(x.__class__ is np.ndarray and x.shape[:1] < (chosen.threads_from,) for x in given):
                 workers = 1  # the direct call takes less time
             direct = chosen.direct if wrenches < 0 else chosen.with_wrenches
-            if out and workers == 1 and direct is not None and (wrenches < 0 or not any(_arrays_of(others[wrenches]))):
-                answer = direct(given, others, out)
+            if workers == 1 and direct is not None and (wrenches < 0 or _are_apart(out, others[wrenches])):
+                answer = direct(given, others, out) if out else direct(given, others)
             if answer is None:
                 answer = chosen.answer(given, others, wrenches, out, workers)
             if answer is None:
