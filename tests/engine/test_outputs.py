@@ -77,12 +77,13 @@ def test_overlap_that_is_shifted(arm: Robot) -> None:
         assert arm.inverse_dynamics(q, v, memory[8:], out=memory[:40]).tobytes() == (
             arm.inverse_dynamics(q, v, a).tobytes()
         )
-        memory = np.zeros(40 * 3 + 8)
-        pushed = memory[8:].reshape(40, 3)
-        pushed[...] = forces
-        out = memory[: 40 * arm.nv].reshape(40, arm.nv)
-        assert arm.inverse_dynamics(q, v, a, wrenches=Wrench(LINK, force=pushed), out=out) is out
-        assert out.tobytes() == expected.tobytes()
+        for first, place in ((8, 0), (0, 30)):  # results before and after the forces of later states
+            memory = np.zeros(40 * 3 + 8)
+            pushed = memory[first : first + 40 * 3].reshape(40, 3)
+            pushed[...] = forces
+            out = memory[place : place + 40 * arm.nv].reshape(40, arm.nv)
+            assert arm.inverse_dynamics(q, v, a, wrenches=Wrench(LINK, force=pushed), out=out) is out
+            assert out.tobytes() == expected.tobytes()
 
 
 def test_results_with_several_outputs(arm: Robot) -> None:
