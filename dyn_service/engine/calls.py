@@ -118,6 +118,8 @@ class BoundCall:
         if self.still and self._moves(given):
             return None
         inputs, added = self._converted(given, others)
+        if wrenches >= 0:
+            added = (*added[:wrenches], _in_doubles(added[wrenches]), *added[wrenches + 1 :])
         direct = self.direct if wrenches < 0 else self.with_wrenches
         if direct is not None and workers == 1 and not out:
             answer = direct(inputs, added)
@@ -132,6 +134,8 @@ class BoundCall:
             lead, states = np.broadcast_shapes(*leads), 0
         shapes = [(*lead, *operand.shape) for operand in self.signature.outputs]
         parts = min(workers, states // host().lanes * self.size // PART_BYTES) if workers > 1 else 1
+        if parts > 1 and wrenches >= 0 and any(x.ndim > 1 and len(x) != states for x in _arrays_of(added[wrenches])):
+            return None
         if out:
             found = tuple(buffers.empty(s) if x is None else x for s, x in zip(shapes, out, strict=True))
             read = [*arrays, *(_arrays_of(others[wrenches]) if wrenches >= 0 else ())]
@@ -155,7 +159,7 @@ class BoundCall:
 
             def run(part: Any) -> bool:
                 some = [x[part] if own else x for x, own in zip(arrays, leads, strict=True)]
-                chosen = list(added if wrenches < 0 else _part(added, wrenches, part, states))
+                chosen = list(added if wrenches < 0 else _part(added, wrenches, part))
                 for x, (k, _) in zip(some[len(inputs) :], self.operands, strict=True):
                     if k >= 0 and chosen[k] is not None:
                         chosen[k] = x
@@ -210,13 +214,29 @@ def _arrays_of(wrenches: Any) -> Iterator[Array]:
         yield from (x for x in (wrench.torque, wrench.force, wrench.point) if isinstance(x, np.ndarray))
 
 
-def _part(others: tuple[Any, ...], wrenches: int, part: Any, states: int) -> tuple[Any, ...]:
+def _in_doubles(wrenches: Any) -> Any:
+    """Returns external wrenches whose arrays are doubles."""
+    if all(x.dtype == np.float64 for x in _arrays_of(wrenches)):
+        return wrenches
+    return [
+        replace(each, torque=kernel_input(each.torque), force=kernel_input(each.force), point=kernel_input(each.point))
+        for each in _listed(wrenches)
+    ]
+
+
+def _are_apart(out: Out, wrenches: Any) -> bool:
+    """Returns whether no array of the result shares memory with external wrenches."""
+    arrays = [array for array in out if array is not None]
+    return not (arrays and any(np.may_share_memory(x, y) for y in _arrays_of(wrenches) for x in arrays))
+
+
+def _part(others: tuple[Any, ...], wrenches: int, part: Any) -> tuple[Any, ...]:
     """Returns the optional arguments with the wrenches on some states."""
     if part is ...:
         return others
 
     def some(x: Any) -> Any:
-        return x[part] if isinstance(x, np.ndarray) and x.ndim == 2 and len(x) == states else x
+        return x[part] if isinstance(x, np.ndarray) and x.ndim > 1 else x
 
     chosen = [
         replace(wrench, torque=some(wrench.torque), force=some(wrench.force), point=some(wrench.point))
@@ -313,8 +333,8 @@ class RowCalls:
             if workers > 1 and all(x.__class__ is np.ndarray and x.shape[:1] < (chosen.threads_from,) for x in given):
                 workers = 1  # the direct call takes less time
             direct = chosen.direct if wrenches < 0 else chosen.with_wrenches
-            if out and workers == 1 and direct is not None and (wrenches < 0 or not any(_arrays_of(others[wrenches]))):
-                answer = direct(given, others, out)
+            if workers == 1 and direct is not None and (wrenches < 0 or _are_apart(out, others[wrenches])):
+                answer = direct(given, others, out) if out else direct(given, others)
             if answer is None:
                 answer = chosen.answer(given, others, wrenches, out, workers)
             if answer is None:

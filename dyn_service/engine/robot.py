@@ -668,7 +668,7 @@ class Robot(RobotQueries):
             answer = calls.into(given, others, arrays, count)
             if answer is not None:
                 return answer
-        answer = self._answer(entry, given, others)
+        answer = self._ask(row, given, others)
         return fill(entry, answer, arrays) if arrays else answer
 
     def _answer(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:

@@ -465,3 +465,29 @@ def test_options_add_few_calls(arm: Robot, options: dict[str, Any]) -> None:
     more = calls_of(lambda: arm.inverse_dynamics(q, q, q, **options)) - plain
     assert plain <= 7
     assert more <= {"gravity": 0, "passive": 3, "overlay": 3}[next(iter(options))]
+
+
+@pytest.mark.parametrize("lead", [(), (9,)], ids=str)
+def test_wrenches_of_other_numbers_and_rotated_results_in_given_arrays_are_not_evaluated(
+    arm: Robot, lead: tuple[int, ...]
+) -> None:
+    """Their arrays are converted to doubles; results that are rotated afterwards are copied. An evaluation runs 400."""
+    q, v, a = state(arm, *lead)
+    first, later = np.array([0.1, 0.2, 0.3]), 0.5 * np.ones((*lead, 3))
+    numbers = [Wrench("pendulum", force=first.astype(np.float32)), Wrench("cart", force=later.astype(np.float32))]
+    doubles = [Wrench("pendulum", force=first.astype(np.float32).astype(float)), Wrench("cart", force=later)]
+    whole = [Wrench("pendulum", torque=np.array([1, 2, 3]), point=np.array([0, 1, 0]))]
+    out = arm.link_motion(q, v, a, frame="world")
+    calls: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"wrenches": numbers}, {"wrenches": doubles}),
+        ({"wrenches": whole}, {"wrenches": [Wrench("pendulum", torque=(1.0, 2.0, 3.0), point=(0.0, 1.0, 0.0))]}),
+    ]
+    for given, expected in calls:
+        for _ in range(3):
+            found = arm.inverse_dynamics(q, v, a, **given)
+            assert found.tobytes() == arm.inverse_dynamics(q, v, a, **expected).tobytes()
+        assert calls_of(lambda given=given: arm.inverse_dynamics(q, v, a, **given)) <= 100
+    for _ in range(3):
+        found = arm.link_motion(q, v, a, frame="world", out=out)
+    assert found.velocity is out.velocity
+    assert calls_of(lambda: arm.link_motion(q, v, a, frame="world", out=out)) <= 100

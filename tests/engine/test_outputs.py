@@ -18,6 +18,7 @@ from dyn_service.api.queries import QUERIES, Overlay, Payload
 from dyn_service.api.results import LinkPoses
 from dyn_service.support import buffers
 from tests.conftest import URDF
+from tests.counting import calls_of
 from tests.phrases import naming
 
 LINK = "lower_bar"
@@ -76,12 +77,13 @@ def test_overlap_that_is_shifted(arm: Robot) -> None:
         assert arm.inverse_dynamics(q, v, memory[8:], out=memory[:40]).tobytes() == (
             arm.inverse_dynamics(q, v, a).tobytes()
         )
-        memory = np.zeros(40 * 3 + 8)
-        pushed = memory[8:].reshape(40, 3)
-        pushed[...] = forces
-        out = memory[: 40 * arm.nv].reshape(40, arm.nv)
-        assert arm.inverse_dynamics(q, v, a, wrenches=Wrench(LINK, force=pushed), out=out) is out
-        assert out.tobytes() == expected.tobytes()
+        for first, place in ((8, 0), (0, 30)):  # results before and after the forces of later states
+            memory = np.zeros(40 * 3 + 8)
+            pushed = memory[first : first + 40 * 3].reshape(40, 3)
+            pushed[...] = forces
+            out = memory[place : place + 40 * arm.nv].reshape(40, arm.nv)
+            assert arm.inverse_dynamics(q, v, a, wrenches=Wrench(LINK, force=pushed), out=out) is out
+            assert out.tobytes() == expected.tobytes()
 
 
 def test_results_with_several_outputs(arm: Robot) -> None:
@@ -232,6 +234,23 @@ def test_no_array_is_allocated(arm: Robot) -> None:
         finally:
             tracemalloc.stop()
         assert most < 4000
+
+
+def test_arrays_of_wrenches_add_few_calls(arm: Robot) -> None:
+    """Their overlap with the result is checked here; everything else by the direct call."""
+    q, v, a = states(arm)
+    out, force = np.empty(arm.nv), np.array([1.0, 2.0, 3.0])
+
+    def count(**options: Any) -> int:
+        for _ in range(3):
+            arm.inverse_dynamics(q, v, a, **options)
+        return calls_of(lambda: arm.inverse_dynamics(q, v, a, **options))
+
+    plain = count(out=out)
+    assert count(out=out, wrenches=[Wrench(LINK, force=force.tolist())]) <= plain + 14
+    assert count(out=out, wrenches=[Wrench(LINK, force=force)]) <= plain + 18  # 360 where these are evaluated
+    assert count(workers=2) <= plain + 14
+    assert count(workers=2, wrenches=[Wrench(LINK, force=force)]) <= plain + 16
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from dyn_service import InvalidArgumentError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Overlay, Payload, Query
 from dyn_service.engine import calls
+from dyn_service.kernels.jit import host
 from tests.counting import calls_of
 from tests.passive import small
 from tests.phrases import naming
@@ -148,6 +150,36 @@ def test_errors_are_handled_as_the_caller_chose(arm: Robot) -> None:
         arm.inverse_dynamics(q, v, a)
     with np.errstate(all="ignore"):
         assert not np.isfinite(arm.inverse_dynamics(q, v, a)[150]).all()
+
+
+def test_no_thread_writes_after_an_error_of_the_callers_part() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def compute(part: slice) -> bool:
+        if part.start:
+            begun.wait(10.0)
+            raise FloatingPointError
+        begun.set()
+        time.sleep(0.05)
+        ended.set()
+        return True
+
+    with pytest.raises(FloatingPointError):
+        calls.in_threads(compute, 2 * host().lanes, 2)
+    assert ended.is_set()
+
+
+def test_wrenches_of_fewer_states_are_an_error(arm: Robot) -> None:
+    """The states of the first thread, or of each, have a wrench; nothing is written."""
+    lanes = host().lanes
+    given = given_to(arm, QUERIES["inverse_dynamics"], 3 * lanes)
+    arm.inverse_dynamics(*given, wrenches=[Wrench("pendulum", force=np.ones((3 * lanes, 3)))])
+    for states, workers in ((lanes, 3), (2 * lanes, 2)):
+        wrenches, out = [Wrench("pendulum", force=np.ones((states, 3)))], np.full_like(given[0], np.nan)
+        for into in (None, out):
+            with pytest.raises(InvalidArgumentError, match=naming(f"{states}", f"{3 * lanes}")):
+                arm.inverse_dynamics(*given, wrenches=wrenches, out=into, workers=workers)
+        assert np.isnan(out).all()
 
 
 def test_locked_joints_are_checked(arm: Robot) -> None:

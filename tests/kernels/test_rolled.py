@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from dyn_service.dynamics.rolled_tree import NotRolledError
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import budget, certify, frames, lower
+from dyn_service.kernels import loop as loops
 from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.direct import Arguments, direct_call
 from dyn_service.kernels.graph import Graph, trace
@@ -410,6 +412,7 @@ def test_a_call_for_few_states_has_a_body_of_its_own_with_the_same_bits(manifold
     for few in (slice(4, 5), slice(8, 10), slice(2, 9, 5), slice(0, 3)):
         for a, b in zip(_outputs(kernel(*(x[few] for x in inputs))), expected, strict=True):
             np.testing.assert_array_equal(a, b[few])
+    assert [_narrow_calls(kernel, loop, [x[:states] for x in inputs]) for states in range(1, 4)] == [1, 1, 0]
     if row != "step":
         return
     names = {"q": "q", "v": "v"}
@@ -423,6 +426,20 @@ def test_a_call_for_few_states_has_a_body_of_its_own_with_the_same_bits(manifold
         ends.append(records)
     for name in names:
         np.testing.assert_array_equal(ends[0][name][:, 0], ends[1][name][:, 4])
+
+
+def _narrow_calls(kernel: Any, loop: Any, inputs: Sequence[np.ndarray]) -> int:
+    """Returns how often a call runs the loop for few states."""
+    found: list[None] = []
+    counting = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(lambda *_: found.append(None))
+    place = 8 * loops._NARROW_LOOP
+    (address,) = struct.unpack_from("=q", loop.plan, place)
+    struct.pack_into("=q", loop.plan, place, ctypes.cast(counting, ctypes.c_void_p).value)
+    try:
+        kernel(*inputs)
+    finally:
+        struct.pack_into("=q", loop.plan, place, address)
+    return len(found)
 
 
 def test_a_long_call_releases_the_gil() -> None:

@@ -278,10 +278,21 @@ class Own(Wrench):
 
 NOT_TAKEN: dict[str, Any] = {
     "several states": [Wrench("panda_hand", force=np.ones((2, 3)))],
-    "a holder": Wrench("panda_hand", force=np.ones(3).astype(np.float32)),
     "an own kind of wrench": Own("panda_hand", force=(1.0, 2.0, 3.0)),
-    "whole numbers in an array": Wrench("panda_hand", force=np.array([1, 2, 3])),
 }
+CONVERTED: dict[str, Any] = {
+    "single precision": Wrench("panda_hand", force=np.ones(3).astype(np.float32)),
+    "whole numbers in an array": Wrench("panda_hand", force=np.array([1, 2, 3])),
+    "of each state": [Wrench("panda_hand", force=np.ones(3)), Wrench("panda_hand", torque=np.ones((1, 3), np.float32))],
+}
+
+
+@pytest.mark.parametrize("wrenches", CONVERTED.values(), ids=CONVERTED)
+def test_other_arrays_are_converted(panda: Robot, counted: Counted, wrenches: Any) -> None:
+    lead = (1,) if isinstance(wrenches, list) else ()
+    given = tuple(x.reshape(*lead, -1) for x in state(panda, ID))
+    assert panda.inverse_dynamics(*given, wrenches=wrenches).tobytes() == general(panda, ID, given, wrenches)
+    assert counted.general == 0
 
 
 @pytest.mark.parametrize("wrenches", NOT_TAKEN.values(), ids=NOT_TAKEN)
