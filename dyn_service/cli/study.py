@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,12 +44,12 @@ def study(
     near = file.parent / name
     robot = Robot.from_file(robot_file(near if near.is_file() else Path(name), tell), **options)
     planned = Study(robot, specification(values))
-    say(str(planned.explain(workers=workers)))
+    target = store or file.with_suffix(".zarr")
+    say(str(planned.explain(workers=workers, store=target)))
     if explain:
         return 0
-    target = store or file.with_suffix(".zarr")
     try:
-        with _bar(file.name) as progress:
+        with _progress(file.name) as progress:
             result = planned.run(target, workers=workers, scheduler=scheduler, progress=progress)
     except KeyboardInterrupt:
         tell(f"interrupted: the same command continues it from {target}")
@@ -63,12 +64,22 @@ def study(
 
 
 @contextmanager
-def _bar(name: str) -> Iterator[Callable[[float], Any]]:
-    """Shows a progress bar if standard error is a terminal."""
+def _progress(name: str) -> Iterator[Callable[[float], Any]]:
+    """Shows a progress bar if standard error is a terminal, else writes a line after each tenth of the work."""
+    if not sys.stderr.isatty():
+        shown = 0
+
+        def line(fraction: float) -> None:
+            nonlocal shown
+            if (tenths := int(10 * fraction + 1e-9)) > shown:
+                shown = tenths
+                tell(f"{name}: {100 * fraction:.0f} %")
+
+        yield line
+        return
     from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(name, total=1.0)
         yield lambda fraction: progress.update(task, completed=fraction)

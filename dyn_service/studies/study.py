@@ -55,6 +55,9 @@ FORMAT = 3
 TASK_S, MAX_CHUNKS = 0.5, 256
 """Seconds of a task, about, and the most chunks of one."""
 
+PILOT_S = 0.05
+"""Seconds of the states whose time is measured, at least, if a chunk takes longer."""
+
 Reduction = Literal["min", "max", "absmax", "mean", "rms", "cubic_mean", "histogram"]
 
 _ROOTS: Mapping[str, Any] = {"mean": (1, np.positive), "rms": (2, np.sqrt), "cubic_mean": (3, np.cbrt)}
@@ -101,18 +104,30 @@ class Specification(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class Estimate(NamedTuple):
-    """What a run needs. seconds: predicted from one chunk. bytes: of the store. memory: bytes at a time."""
+    """What a run needs. seconds: predicted, of what is left. bytes: of the store. memory: bytes at a time.
+
+    states_left, chunks_left: those that the store does not have.
+    """
 
     states: int
     tasks: int
     seconds: float
     bytes: int
     memory: int
+    chunks: int
+    states_left: int
+    chunks_left: int
 
     def __str__(self) -> str:
         """Returns a one-line summary."""
+        begun = self.chunks_left < self.chunks
+
+        def part(all: int, left: int) -> str:
+            return f"{all:,} (done: {all - left:,}, left: {left:,})" if begun else f"{all:,}"
+
         return (
-            f"states: {self.states:,}, tasks: {self.tasks:,}; about {self.seconds:.3g} s, "
+            f"states: {part(self.states, self.states_left)}, chunks: {part(self.chunks, self.chunks_left)}, "
+            f"tasks: {self.tasks:,}; about {self.seconds:.3g} s{' for the rest' * begun}, "
             f"{self.bytes / 1e6:.3g} MB in the store, {self.memory / 1e6:.3g} MB of memory"
         )
 
@@ -322,23 +337,40 @@ class Study:
         """Returns the inputs of a state, such as that of an extreme, by its index."""
         return self.plan.state(int(index))
 
-    def explain(self, *, workers: int | None = None) -> Estimate:
-        """Returns states, time and memory of a run, from the time of one chunk."""
-        took = self._chunk_seconds
-        count = workers or os.cpu_count() or 1
-        states = self.plan.states
+    def explain(self, *, workers: int | None = None, store: str | os.PathLike[str] | None = None) -> Estimate:
+        """Returns states, time and memory of a run, from the time of a chunk or fewer states.
+
+        Args:
+            workers: See `run`.
+            store: That of an earlier run, which is only read: what is done there takes no time. It may be new.
+
+        Raises:
+            FailedPreconditionError: As `run`, if the store has results of another robot or study.
+        """
+        begun = store is not None and Path(store, "zarr.json").is_file()
+        group = load("a study", "zarr").open_group(str(Path(store or "")), mode="r") if begun else None
+        done = None if group is None else self._done(group, store)
+        count = self._default_chunks() if group is None or done is None else int(group.attrs["chunks"])
+        tasks = [(t * count, min((t + 1) * count, self._chunks)) for t in range(self._tasks(count))]
+        missing = np.ones((self._outer, len(tasks)), bool) if done is None else done == 0
+        states_left = int((missing * [self._states(*each) for each in tasks]).sum())
+        seconds, threads = 0.0, workers or os.cpu_count() or 1
+        if states_left:
+            seconds = self._state_seconds * states_left / min(threads, int(missing.sum()))
         per_state = sum(8 * w.labels.size for w in self._wanted if w.of.reduce is None) + (1 if self._stored else 0)
         chunks = self._outer * self._chunks
         small = sum(x.nbytes for x in self._start(1).values())
-        task = self._default_chunks() * math.prod(self._chunk)
         inputs = 8 * 4 * self.robot.nv * math.prod(self._tile)
-        memory = count * (inputs * 3 + 2 * task * per_state) + self.plan.kept_bytes
+        memory = threads * (inputs * 3 + 2 * count * math.prod(self._chunk) * per_state) + self.plan.kept_bytes
         return Estimate(
-            states,
-            self._tasks(self._default_chunks()) * self._outer,
-            took * states / math.prod(self._chunk) / count,
-            states * per_state + chunks * small,
+            self.plan.states,
+            missing.size,
+            seconds,
+            self.plan.states * per_state + chunks * small,
             int(memory),
+            chunks,
+            states_left,
+            int((missing * [last - first for first, last in tasks]).sum()),
         )
 
     @property
@@ -346,15 +378,28 @@ class Study:
         return any(w.of.reduce is None for w in self._wanted)
 
     @cached_property
-    def _chunk_seconds(self) -> float:
-        """Returns the time of one chunk, which is computed once."""
+    def _state_seconds(self) -> float:
+        """Returns the time of one state, from a chunk, or from fewer states if they take long."""
         _ = self._wanted  # compiles, and makes samples
+        for number, most in enumerate((tiles.LANES, tiles.LANES, 32 * tiles.LANES, TILE)):
+            block = next(blocks(self._reduced, extent(self._chunk, most)))
+            begin = time.perf_counter()
+            self._tile_answers([*(slice(0, 1) for _ in self._kept), *block])
+            took = time.perf_counter() - begin
+            if number and took > PILOT_S:  # the first call may compile
+                return float(took / math.prod(part.stop - part.start for part in block))
         begin = time.perf_counter()
         self.task(0, 0, 1)
-        return time.perf_counter() - begin
+        return (time.perf_counter() - begin) / self._states(0, 1)
+
+    def _states(self, first: int, last: int) -> int:
+        """Returns the number of states of chunks."""
+        every = blocks(self._reduced, self._chunk, first, last)
+        return sum(math.prod(part.stop - part.start for part in chunk) for chunk in every)
 
     def _default_chunks(self) -> int:
-        return max(1, min(int(TASK_S / max(self._chunk_seconds, 1e-6)), MAX_CHUNKS, self._chunks))
+        seconds = self._state_seconds * math.prod(self._chunk)
+        return max(1, min(int(TASK_S / max(seconds, 1e-6)), MAX_CHUNKS, self._chunks))
 
     def _tasks(self, chunks: int) -> int:
         return -(-self._chunks // chunks)
@@ -611,29 +656,25 @@ class Study:
         scheduler: str | None,
         progress: Callable[[float], None] | None,
     ) -> Any:
-        group = self._open(store, chunks)
+        group, done = self._open(store, chunks)
         count = int(group.attrs["chunks"])
-        parts = group["partial"]
-        done = parts["done"][:]
-        missing = [(int(k), int(t)) for k, t in np.argwhere(done == 0)]
-        total = done.size
+        missing = [(k, t * count, min((t + 1) * count, self._chunks)) for k, t in np.argwhere(done == 0).tolist()]
+        finished = done.size - len(missing)
         with self._executor(workers, scheduler) as (executor, submit, most):
-            waiting: dict[Future[Any], tuple[int, int]] = {}
+            waiting: dict[Future[Any], tuple[int, int, int]] = {}
             queue = iter(missing)
-            finished = total - len(missing)
             try:
                 while True:
                     while len(waiting) < most and (each := next(queue, None)) is not None:
-                        k, t = each
-                        waiting[submit(executor, k, t * count, min((t + 1) * count, self._chunks))] = each
+                        waiting[submit(executor, *each)] = each
                     if not waiting:
                         break
                     for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                        k, t = waiting.pop(future)
-                        self._write(group, k, t, count, future.result())
+                        k, first, _ = waiting.pop(future)
+                        self._write(group, k, first, count, future.result())
                         finished += 1
                         if progress is not None:
-                            progress(finished / total)
+                            progress(finished / done.size)
             except BaseException:
                 for future in waiting:
                     future.cancel()
@@ -670,29 +711,37 @@ class Study:
             threads_there = sum(each["nthreads"] for each in client.scheduler_info(n_workers=-1)["workers"].values())
             yield executor, there, 2 * max(threads_there, 1)
 
-    def _open(self, store: Any, chunks: int | None) -> Any:
-        """Returns the group of a store, which is made if it is new."""
+    def _done(self, group: Any, store: Any) -> Array | None:
+        """Returns which tasks are done in the group of a store, (outer, tasks); None if it is not ready."""
+        if "fingerprint" not in group.attrs:
+            if list(group.members()):
+                raise FailedPreconditionError(f"'{store}' is no store of a study: name a new one", path="store")
+            return None
+        if group.attrs["fingerprint"] != self.fingerprint:
+            raise FailedPreconditionError(
+                f"the store '{store}' has results of another robot or study ({group.attrs['robot']}, "
+                f"{group.attrs['fingerprint']}): name a new one",
+                path="store",
+            )
+        if not group.attrs["ready"]:
+            return None
+        done: Array = group["partial/done"][:]
+        if group.attrs["made_with"] != self.made_with and not done.all():
+            raise FailedPreconditionError(
+                f"the store '{store}' was begun with {group.attrs['made_with']}; here, with {self.made_with}, "
+                "results may have other last bits: complete it there, or name a new one",
+                path="store",
+            )
+        return done
+
+    def _open(self, store: Any, chunks: int | None) -> tuple[Any, Array]:
+        """Returns the group of a store, which is made if it is new, and which tasks are done."""
         zarr = load("a study", "zarr")
         group = zarr.open_group(zarr.storage.MemoryStore() if store is None else str(Path(store)), mode="a")
-        if "fingerprint" in group.attrs:
-            if group.attrs["fingerprint"] != self.fingerprint:
-                raise FailedPreconditionError(
-                    f"the store '{store}' has results of another robot or study ({group.attrs['robot']}, "
-                    f"{group.attrs['fingerprint']}): name a new one",
-                    path="store",
-                )
-            if group.attrs["ready"]:
-                if group.attrs["made_with"] != self.made_with and not group["partial/done"][:].all():
-                    raise FailedPreconditionError(
-                        f"the store '{store}' was begun with {group.attrs['made_with']}; here, with {self.made_with}, "
-                        "results may have other last bits: complete it there, or name a new one",
-                        path="store",
-                    )
-                return group
-            for name in [name for name, _ in group.members()]:  # an earlier run ended while it made them
-                del group[name]
-        elif list(group.members()):
-            raise FailedPreconditionError(f"'{store}' is no store of a study: name a new one", path="store")
+        if (done := self._done(group, store)) is not None:
+            return group, done
+        for name in [name for name, _ in group.members()]:  # an earlier run ended while it made them
+            del group[name]
         count = chunks or self._default_chunks()
         tasks = self._tasks(count)
         about = {"robot": self.robot.name, "fingerprint": self.fingerprint, "made_with": self.made_with}
@@ -732,16 +781,16 @@ class Study:
             )
         parts.create_array("done", shape=(self._outer, tasks), chunks=(1, 1), dtype="u1", fill_value=0)
         group.attrs["ready"] = True
-        return group
+        return group, np.zeros((self._outer, tasks))
 
-    def _write(self, group: Any, outer: int, task: int, count: int, results: dict[str, Any]) -> None:
-        parts = group["partial"]
+    def _write(self, group: Any, outer: int, first: int, count: int, results: dict[str, Any]) -> None:
+        parts, task = group["partial"], first // count
         for at, stored in results.pop("states"):
             for name, x in stored.items():
                 shape = tuple(part.stop - part.start for part in at)
                 group[name][at] = x.reshape(*shape, *self._cores.get(name, ()))
         for name, x in results.items():
-            parts[name][outer, slice(task * count, task * count + len(x)) if _by_chunk(name) else task] = x
+            parts[name][outer, slice(first, first + len(x)) if _by_chunk(name) else task] = x
         parts["done"][outer, task] = 1
 
     def results(self, group: Any) -> Any:

@@ -17,6 +17,7 @@ import pytest
 from dyn_service import Inertial, Overlay, Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.kernels.tiles import reduced
+from dyn_service.studies import study as study_module
 from dyn_service.studies.plan import TILE, Plan, Sampler, Samples, Vary, recording
 from dyn_service.studies.study import Study, _remote, specification
 from tests.phrases import naming
@@ -118,10 +119,10 @@ def test_killed_and_completed(tmp_path: Path) -> None:
         " progress=lambda _: os.kill(os.getpid(), 9))"
     )
     assert subprocess.run([sys.executable, "-c", dies], check=False).returncode == -signal.SIGKILL
-    done = subprocess.run(
-        [sys.executable, "-m", "dyn_service", "study", str(file)], capture_output=True, text=True, check=True
-    )
-    assert "states: 200,000, tasks:" in done.stdout
+    command = [sys.executable, "-m", "dyn_service", "study", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "states: 200,000 (done: 65,536, left: 134,464), chunks: 4 (done: 1, left: 3), tasks: 4; about" in done.stdout
+    assert done.stderr.splitlines() == [f"study.yaml: {percent} %" for percent in (50, 75, 100)]
     import xarray as xr
 
     robot = Robot.from_urdf("urdf/double_pendulum.urdf")
@@ -385,6 +386,49 @@ def test_explain_computes_one_chunk_once(robot: Robot) -> None:
     computed.clear()
     study.run(chunks=1, workers=1)
     assert computed == [(0, k, k + 1) for k in range(4)]
+
+
+def test_explain_computes_few_of_states_that_take_long(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_module, "PILOT_S", 0.0)  # every state takes long
+    study = _torques(robot, 200_000)
+    counts = _counted(study)
+    assert study.explain(workers=2).states_left == 200_000
+    assert counts == [8, 8]
+
+
+def test_explain_of_a_store(robot: Robot, tmp_path: Path) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    study = _torques(robot, 200_000)
+    new = study.explain(store=tmp_path / "s")
+    assert (new.states_left, new.chunks_left, new.tasks) == (200_000, 4, 1)
+    assert not (tmp_path / "s").exists()
+    with pytest.raises(KeyboardInterrupt):
+        study.run(tmp_path / "s", chunks=1, workers=1, progress=interrupt)
+    begun = study.explain(workers=1, store=tmp_path / "s")
+    assert (begun.states_left, begun.chunks, begun.chunks_left, begun.tasks) == (134_464, 4, 3, 4)
+    assert np.isclose(begun.seconds / study.explain(workers=1).seconds, 134_464 / 200_000)
+    study.run(tmp_path / "s")
+    again = _torques(robot, 200_000)
+    counts = _counted(again)
+    assert (again.explain(store=tmp_path / "s").seconds, counts) == (0.0, [])  # nothing is computed
+    with pytest.raises(FailedPreconditionError, match=naming("another robot or study")):
+        _torques(robot, 100).explain(store=tmp_path / "s")
+
+
+def _counted(study: Study) -> list[int]:
+    """Returns a list that gets the number of states of each tile that the study computes."""
+    counts: list[int] = []
+    tile, task = study._tile_answers, study.task
+
+    def counted(at: Any) -> Any:
+        counts.append(int(np.prod([part.stop - part.start for part in at])))
+        return tile(at)
+
+    study._tile_answers = counted  # type: ignore[method-assign]
+    study.task = lambda *what: (counts.append(-1), task(*what))[1]  # type: ignore[method-assign]
+    return counts
 
 
 def test_one_run_at_a_time(robot: Robot, tmp_path: Path) -> None:
