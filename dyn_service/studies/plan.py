@@ -271,7 +271,7 @@ class Quantity:
                 raise InvalidArgumentError(
                     f"{target} has values of shape {own}, expected {core}", path=f"vary.{target}"
                 )
-            self.table = np.broadcast_to(given if own else given.reshape(*lead, *(1,) * len(core)), (*lead, *core))
+            self.table = np.broadcast_to(given if own else given.reshape((*lead, *(1,) * len(core))), (*lead, *core))
         self.size = None if self.dim is None else len(self.table)
 
     def drawn_from(self, sampler: Sampler, columns: slice) -> None:

@@ -788,7 +788,7 @@ class Study:
         for at, stored in results.pop("states"):
             for name, x in stored.items():
                 shape = tuple(part.stop - part.start for part in at)
-                group[name][at] = x.reshape(*shape, *self._cores.get(name, ()))
+                group[name][at] = x.reshape((*shape, *self._cores.get(name, ())))
         for name, x in results.items():
             parts[name][outer, slice(first, first + len(x)) if _by_chunk(name) else task] = x
         parts["done"][outer, task] = 1

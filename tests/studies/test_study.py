@@ -213,6 +213,20 @@ def test_errors_name_the_field(robot: Robot) -> None:
         assert all(word in f"{caught.value} {caught.value.path}" for word in words), str(caught.value)
 
 
+def test_a_payload_of_nothing(robot: Robot) -> None:
+    link = robot.link_names[-1]
+    outputs = {"tau": {"query": "gravity_forces"}}
+    at: dict[str, Any] = {"q": {"constant": 0.5}, f"payload.{link}.com": {"constant": [0.3, 0.0, 0.0]}}
+    for mass in ({"linspace": [0.0, 2.0, 3], "dim": "mass"}, {"values": [0, 1, 2], "dim": "mass"}):
+        tau = robot.study({**at, f"payload.{link}.mass": mass}, outputs).run().tau.values
+        assert np.array_equal(tau[0], robot.gravity_forces([0.5, 0.5]))
+        assert np.allclose(tau[2] - tau[1], tau[1] - tau[0], rtol=1e-12)
+    constant = robot.study({**at, f"payload.{link}.mass": {"constant": 0.0}}, outputs).run().tau.values
+    assert np.array_equal(constant, tau[0])
+    with pytest.raises(InvalidArgumentError, match=naming("at least 0 kg", "-1")):
+        robot.study({**at, f"payload.{link}.mass": {"values": [0, -1], "dim": "mass"}}, outputs).run()
+
+
 def test_checks_of_selected_outputs(robot: Robot) -> None:
     vary = {"q": {"constant": 0.0}, "v": {"constant": 0.0}, "a": {"values": [[0.0, 0.0], [0.0, 1e9]], "dim": "n"}}
     last = robot.joint_names[-1]
