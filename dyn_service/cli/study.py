@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dyn_service.cli.console import UsageError, robot_file, say, tell
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,9 +44,13 @@ def study(
     options = {key: values.pop(key) for key in ("root", "joints", "mimic") if key in values}
     near = file.parent / name
     robot = Robot.from_file(robot_file(near if near.is_file() else Path(name), tell), **options)
-    planned = Study(robot, specification(values))
     target = store or file.with_suffix(".zarr")
-    say(str(planned.explain(workers=workers, store=target)))
+    try:
+        planned = Study(robot, specification(values))
+        say(str(planned.explain(workers=workers, store=target)))
+    except (InvalidArgumentError, NotFoundError, UnimplementedError) as error:
+        error.message = f"{file}: {error.message}"
+        raise
     if explain:
         return 0
     try:
