@@ -103,7 +103,7 @@ def _key(value: Any) -> Hashable:
 class Payload(Immutable):
     """A body fixed to a link.
 
-    link: the link's name. mass: (...,) kg, more than 0. com: (..., 3) m, its centre of mass in the link's frame.
+    link: the link's name. mass: (...,) kg, at least 0. com: (..., 3) m, its centre of mass in the link's frame.
     inertia: (..., 3, 3) kg m^2, about its centre of mass in the link's axes; zero for a point mass.
     """
 

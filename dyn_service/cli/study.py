@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dyn_service.cli.console import UsageError, robot_file, say, tell
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,13 +44,17 @@ def study(
     options = {key: values.pop(key) for key in ("root", "joints", "mimic") if key in values}
     near = file.parent / name
     robot = Robot.from_file(robot_file(near if near.is_file() else Path(name), tell), **options)
-    planned = Study(robot, specification(values))
-    say(str(planned.explain(workers=workers)))
-    if explain:
-        return 0
     target = store or file.with_suffix(".zarr")
     try:
-        with _bar(file.name) as progress:
+        planned = Study(robot, specification(values))
+        say(str(planned.explain(workers=workers, store=target)))
+    except (InvalidArgumentError, NotFoundError, UnimplementedError) as error:
+        error.message = f"{file}: {error.message}"
+        raise
+    if explain:
+        return 0
+    try:
+        with _progress(file.name) as progress:
             result = planned.run(target, workers=workers, scheduler=scheduler, progress=progress)
     except KeyboardInterrupt:
         tell(f"interrupted: the same command continues it from {target}")
@@ -63,12 +69,22 @@ def study(
 
 
 @contextmanager
-def _bar(name: str) -> Iterator[Callable[[float], Any]]:
-    """Shows a progress bar if standard error is a terminal."""
+def _progress(name: str) -> Iterator[Callable[[float], Any]]:
+    """Shows a progress bar if standard error is a terminal, else writes a line after each tenth of the work."""
+    if not sys.stderr.isatty():
+        shown = 0
+
+        def line(fraction: float) -> None:
+            nonlocal shown
+            if (tenths := int(10 * fraction + 1e-9)) > shown:
+                shown = tenths
+                tell(f"{name}: {100 * fraction:.0f} %")
+
+        yield line
+        return
     from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(name, total=1.0)
         yield lambda fraction: progress.update(task, completed=fraction)

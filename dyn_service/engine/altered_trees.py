@@ -300,10 +300,11 @@ class _Reader:
             raise self._refused(place, f"must be {'at least' if zero else 'more than'} 0, found {array.min():g}")
         return array
 
-    def _mass(self, value: Any, place: str) -> Any:
+    def _mass(self, value: Any, place: str, *, zero: bool = False) -> Any:
         array = self.numbers(value, place, ())
-        if not (array > 0.0).all():
-            raise self._refused(place, f"must be a positive mass in kg, found {array.min():g}")
+        if not (array >= 0.0 if zero else array > 0.0).all():
+            allowed = "a mass of at least 0 kg" if zero else "a positive mass in kg"
+            raise self._refused(place, f"must be {allowed}, found {array.min():g}")
         return float(array) if not array.ndim else array
 
     def _matrix(self, value: Any, place: str) -> Array:
@@ -344,7 +345,7 @@ class _Reader:
 
     def _carried(self, payload: Payload, place: str) -> BodyInertia:
         return BodyInertia.from_com(
-            self._mass(payload.mass, f"{place}.mass"),
+            self._mass(payload.mass, f"{place}.mass", zero=True),
             self.numbers(payload.com, f"{place}.com", (3,)),
             self._matrix(payload.inertia, f"{place}.inertia"),
         )

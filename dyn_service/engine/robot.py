@@ -578,7 +578,7 @@ class Robot(RobotQueries):
 
         Raises:
             NotFoundError: The robot has no link of that name.
-            InvalidArgumentError: The mass is not positive, or the inertia is not physical.
+            InvalidArgumentError: The mass is negative, or the inertia is not physical.
         """
         return self._with_numbers(with_payload(self._tree, self._weld, payload, "payload"))
 

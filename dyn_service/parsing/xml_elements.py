@@ -41,6 +41,7 @@ from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Note, NoteKind
 from dyn_service.parsing import quantities
 from dyn_service.parsing.quantities import Elsewhere, Place, quoted, shown_path, unused
+from dyn_service.support import shipped
 from dyn_service.support.suggestions import LIKENESS, closest
 
 BEFORE_XML = "\ufeff \t\r\n"
@@ -217,7 +218,7 @@ def load(path: str | os.PathLike[str], limits: ReadLimits) -> str:
         with Path(path).open("rb") as file:
             data = file.read(limits.size + 1)
     except FileNotFoundError:
-        raise NotFoundError(f"the file {name} does not exist") from None
+        raise NotFoundError(f"the file {name} does not exist{shipped.how_to_find(name)}") from None
     except PermissionError:
         raise PermissionDeniedError(f"the file {name} may not be read: permission denied") from None
     except (OSError, ValueError) as fault:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,6 +78,18 @@ class Target:
     position_weight: float = 1.0
     rotation_weight: float = 1.0
 
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *values: Any, **_: Any) -> Target:
+            """Refuses values without their names."""
+            if values:
+                raise InvalidArgumentError(
+                    f"a Target takes its values by name, found {found(values[0])} without one: write "
+                    "Target(link=.., position=..), with rotation= or direction= for the orientation",
+                    path="target",
+                )
+            return super().__new__(cls)
+
 
 @dataclass(frozen=True, eq=False)
 class InverseKinematics:
@@ -111,7 +123,7 @@ class InverseKinematics:
 def inverse_kinematics(
     robot: RobotQueries,
     targets: Target | Sequence[Target],
-    *,
+    *others: Never,
     seed: ArrayLike | None = None,
     position_tolerance: float = 1e-6,
     rotation_tolerance: float = 1e-6,
@@ -124,6 +136,7 @@ def inverse_kinematics(
     Args:
         robot: In this process or remote.
         targets: One, or several that hold at once; their leading axes broadcast.
+        others: None; the following arguments are given by name.
         seed: (..., nq) where to begin, moved into the limits; leading axes broadcast with those of targets. Quaternions
             of other lengths than 1 are normalised. None: the middle of the limits, neutral where one is infinite or
             larger than 1e6. Locked joints stay at the seed, also outside the limits (a remote robot does not say which
@@ -140,6 +153,12 @@ def inverse_kinematics(
             range.
         NotFoundError: The robot has no such link.
     """
+    if others:
+        raise InvalidArgumentError(
+            f"inverse_kinematics takes robot and targets by position, found also {found(others[0])}: write several "
+            "targets as a list, targets=[..], and where to begin as seed=..",
+            path="targets" if isinstance(others[0], Target) else "seed",
+        )
     if not isinstance(targets, Target | Sequence):
         raise InvalidArgumentError(
             f"targets must be a Target or a list of them, found {found(targets)}", path="targets"

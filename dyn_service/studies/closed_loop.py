@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,15 @@ from dyn_service.api.arrays import Array
 from dyn_service.api.cost import overlay_lead
 from dyn_service.api.laws import ComputedTorqueLaw, PDLaw, StateFeedbackLaw
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import DynError
 from dyn_service.simulation.divergence import DivergedError
+from dyn_service.studies.keys import check_names, wrong
 from dyn_service.support.optional import load
-from dyn_service.support.suggestions import did_you_mean
 
 LAWS: Mapping[str, Any] = {"pd": PDLaw, "computed_torque": ComputedTorqueLaw, "state_feedback": StateFeedbackLaw}
+
+HOW = ("dt", "steps", "integrator", "effort_limits")
+"""Options that are arguments of `Robot.simulate`."""
 
 OUTPUTS: Mapping[str, tuple[str, str]] = {
     "success": ("1", "1 if the final error is within the tolerance, else 0"),
@@ -59,14 +63,14 @@ class ClosedLoop:
         self.robot = robot
         values = dict(options)
         name = values.pop("law", "")
-        if name not in LAWS:
-            near = did_you_mean(name, LAWS)
-            raise InvalidArgumentError(
-                f"law must be one of {', '.join(LAWS)}, found '{name}'{near}", path="options.law"
-            )
-        self.how: dict[str, Any] = {
-            each: values.pop(each) for each in ("dt", "steps", "integrator", "effort_limits") if each in values
-        }
+        check_names("options.law", "law", [name], LAWS)
+        own = [each for each in fields(LAWS[name]) if each.name != "model"]
+        known = (*HOW, "tolerance", *(each.name for each in own))
+        check_names("options", f"option of closed_loop with the law {name} called", values, known)
+        for each in ("dt", "steps", *(each.name for each in own if each.default is MISSING)):
+            if each not in values:
+                raise wrong(f"options.{each}", f"is missing: closed_loop with the law {name} needs it")
+        self.how: dict[str, Any] = {each: values.pop(each) for each in HOW if each in values}
         self.tolerance = float(values.pop("tolerance", 0.01))
         if values.get("limit") == "limits":
             values["limit"] = robot.limits.efforts
@@ -76,10 +80,10 @@ class ClosedLoop:
                 model=robot,
                 **{key: np.asarray(x, dtype=float) if key != "compensation" else x for key, x in values.items()},
             )
-        except (KeyError, TypeError, ValueError) as fault:
-            raise InvalidArgumentError(
-                f"closed_loop needs dt, steps and the numbers of the law: {fault}", path="options"
-            ) from None
+        except (TypeError, ValueError) as fault:
+            if isinstance(fault, DynError):
+                raise
+            raise wrong("options", f"closed_loop needs dt, steps and the numbers of the law: {fault}") from None
         steps = self.how["steps"]
         # Steps after the last record are not computed, so records are a divisor of the steps apart.
         self.how["every"] = next(k for k in range(max(1, steps // _RECORDS), 0, -1) if steps % k == 0)

@@ -27,11 +27,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dyn_service.api.arrays import Array
-from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.errors import NotFoundError
+from dyn_service.studies.keys import check_names, wrenches_of, wrong
 from dyn_service.support.optional import load
-from dyn_service.support.suggestions import did_you_mean
 
 MEASURES = ("radial", "axial", "tilting", "drive")
 CAUSES = ("inertia", "velocity", "gravity", "external", "friction")
@@ -66,15 +65,11 @@ class Loads:
         default = [name for name, joint in known.items() if joint.axis is not None and joint.type != "planar"]
         self.joints: list[str] = list(options.get("joints") or default)
         for name in self.joints:
-            if name not in known:
-                raise NotFoundError(
-                    f"robot '{robot.name}' has no joint '{name}'{did_you_mean(name, known)}", path="joints"
-                )
+            check_names("options.joints", "joint", [name], known, NotFoundError)
             if known[name].type in ("planar", "floating", "spherical"):
-                raise InvalidArgumentError(f"joint '{name}' is {known[name].type}: it has no axis", path="joints")
-        if unknown := set(options) - {"joints", "wrenches"}:
-            raise InvalidArgumentError(f"design_loads has no option '{min(unknown)}'", path="options")
-        self.wrenches = [Wrench(**each) for each in options.get("wrenches", ())] or None
+                raise wrong("options.joints", f"joint '{name}' is {known[name].type}: it has no axis, leave it out")
+        check_names("options", "option of design_loads called", options, ("joints", "wrenches"))
+        self.wrenches = wrenches_of(options)
         self.axes = np.array([known[name].axis or (0.0, 0.0, 1.0) for name in self.joints])
         self.slides = np.array([known[name].type == "prismatic" for name in self.joints])
         entries = robot.configuration.velocity_names

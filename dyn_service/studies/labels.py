@@ -27,9 +27,9 @@ from dyn_service.api.cost import leads_of
 from dyn_service.api.laws import SHAPES
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Query, RobotQueries, Row
 from dyn_service.api.spec import BY_NAME, DIRECTIONS, Spec
-from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
+from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError, UnimplementedError
+from dyn_service.studies.keys import check_names, wrong
 from dyn_service.support.optional import load
-from dyn_service.support.suggestions import did_you_mean
 
 DIMENSIONS: Mapping[str | int, str] = {
     "nq": "position",
@@ -299,10 +299,7 @@ class _Inputs:
             self.taken.append(_Taken(value, (), len(shape)))
         else:
             if not hasattr(value, "dims") or not hasattr(value, "coords") or not hasattr(value, "data"):
-                raise InvalidArgumentError(
-                    f"{path} must be an xarray.DataArray, or an array of numbers, found {type(value).__name__}",
-                    path=path,
-                )
+                raise wrong(path, f"must be an xarray.DataArray, or an array of numbers, found {type(value).__name__}")
             self.labelled = True
             self.taken.append(
                 self._named(path, shape, value, scalar=spec.scalar and not part, timed=self._timed(spec, part))
@@ -337,9 +334,7 @@ class _Inputs:
             elif symbol in self.names:
                 x = self._in_order(path, name, self.names[str(symbol)], x)
             elif size is not None and x.sizes[name] != size:
-                raise InvalidArgumentError(
-                    f"{path}: the dimension '{name}' has {x.sizes[name]} entries, expected {size}", path=path
-                )
+                raise wrong(path, f"the dimension '{name}' has {x.sizes[name]} entries, expected {size}")
             elif name in x.indexes and (order := _NAMES.get(names[0])) and set(x.indexes[name]) == set(order):
                 x = x.sel({name: list(order)})
             core.append(name)
@@ -351,19 +346,12 @@ class _Inputs:
     def _in_order(self, path: str, dimension: Hashable, names: tuple[str, ...], x: Any) -> Any:
         """Returns entries in the robot's order."""
         if dimension not in x.indexes:
-            raise InvalidArgumentError(
-                f"{path} needs a coordinate '{dimension}' with the names {', '.join(names)}, in any order", path=path
-            )
+            raise wrong(path, f"needs a coordinate '{dimension}' with the names {', '.join(names)}, in any order")
         given = [str(name) for name in x.indexes[dimension]]
         if given == list(names):
             return x
+        check_names(path, f"entry of robot '{self.robot.name}' called", given, names, NotFoundError)
         for k, name in enumerate(given):
-            if name not in names:
-                raise NotFoundError(
-                    f"{path}: robot '{self.robot.name}' has no entry '{name}'; the entries are {', '.join(names)}"
-                    f"{did_you_mean(name, names)}",
-                    path=path,
-                )
             if name in given[:k]:
                 raise InvalidArgumentError(f"{path} has two entries '{name}'", path=path)
         if missing := [name for name in names if name not in given]:
@@ -387,9 +375,7 @@ class _Inputs:
         for x, of in zip(aligned, self.taken, strict=True):
             for name in of.dims:
                 if sizes.setdefault(name, x.sizes[name]) != x.sizes[name]:
-                    raise InvalidArgumentError(
-                        f"the dimension '{name}' has {sizes[name]} and {x.sizes[name]} entries", path="inputs"
-                    )
+                    raise wrong("inputs", f"the dimension '{name}' has {sizes[name]} and {x.sizes[name]} entries")
         dims = tuple(sizes)
         arrays = []
         for x, of in zip(aligned, self.taken, strict=True):
@@ -399,10 +385,8 @@ class _Inputs:
         return arrays, dims, coordinates
 
 
-def _unnamed(path: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"{path} has leading axes without names, in a call with labelled or lazy arrays: make it a DataArray", path=path
-    )
+def _unnamed(path: str) -> DynError:
+    return wrong(path, "leading axes without names, in a call with labelled or lazy arrays: make it a DataArray")
 
 
 def _dimension(symbol: str | int, *, same: bool) -> str:

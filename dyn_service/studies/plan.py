@@ -21,22 +21,22 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
 
 from dyn_service.api.arguments import mapped
-from dyn_service.api.arrays import Array, read_npz
+from dyn_service.api.arrays import Array, found, read_npz
 from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.kernels import tiles
 from dyn_service.kernels.tiles import TILE
+from dyn_service.studies.keys import check_names, within, wrong
 from dyn_service.support import buffers
 from dyn_service.support.optional import load
-from dyn_service.support.suggestions import did_you_mean
 
 CHUNK = 1 << 16
 """States whose sum is rounded in a fixed order; sums of chunks are added exactly."""
@@ -65,7 +65,7 @@ class Vary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     constant: Any = None
     values: Any = None
-    linspace: tuple[Any, Any, int] | None = None
+    linspace: tuple[Any, Any, Annotated[int, msgspec.Meta(ge=1)]] | None = None
     uniform: tuple[Any, Any] | Literal["limits"] | None = None
     normal: tuple[Any, Any] | None = None
     recording: str | None = None
@@ -78,9 +78,8 @@ class Vary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         """The field that is given."""
         given = [name for name in self.__struct_fields__[:6] if getattr(self, name) is not None]
         if len(given) != 1:
-            raise InvalidArgumentError(
-                f"a quantity needs one of {', '.join(self.__struct_fields__[:6])}, found {given}"
-            )
+            names = ", ".join(self.__struct_fields__[:6])
+            raise InvalidArgumentError(f"needs exactly one of {names}, found {' and '.join(given) or 'none'}")
         return given[0]
 
 
@@ -90,9 +89,9 @@ class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     count: their number. sampler: `sobol` (scrambled), `latin_hypercube` or `random`. seed: of the scrambling.
     """
 
-    count: int
+    count: Annotated[int, msgspec.Meta(ge=1)]
     sampler: Literal["sobol", "latin_hypercube", "random"] = "sobol"
-    seed: int = 0
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 def extent(shape: Sequence[int], most: int) -> tuple[int, ...]:
@@ -120,10 +119,11 @@ class Sampler:
 
     def __init__(self, samples: Samples, width: int) -> None:
         self.samples, self.width = samples, width
-        if samples.count < 1 or (samples.sampler == "sobol" and samples.count > 1 << _BITS):
-            raise InvalidArgumentError(f"a dimension needs 1 to 2^{_BITS} samples, found {samples.count}")
+        if samples.sampler == "sobol" and samples.count > 1 << _BITS:
+            raise wrong("count", f"sobol has at most 2^{_BITS} samples, found {samples.count}: use random for more")
         if samples.sampler == "latin_hypercube" and samples.count * width > MAX_LATIN:
-            raise InvalidArgumentError(f"a Latin hypercube has at most {MAX_LATIN} numbers: use sobol for more")
+            most = f"at most {MAX_LATIN // width} samples of {width} numbers"
+            raise wrong("count", f"a Latin hypercube has {most}, found {samples.count}: use sobol for more")
 
     @cached_property
     def _sobol(self) -> tuple[Any, Any, Any]:
@@ -209,14 +209,12 @@ class Quantity:
     """One quantity of a study. width: entries at one state; shape: of these. dim: None for constants."""
 
     def __init__(self, robot: Robot, target: str, vary: Vary) -> None:
-        kind = vary.kind
+        with within(path := f"vary.{target}"):
+            kind = vary.kind
         if kind == "recording":
-            motion = recording(robot, Path(vary.recording or ""), vary.topic)
-            if target not in motion:
-                raise InvalidArgumentError(
-                    f"{vary.recording!r} has no array '{target}', only {', '.join(sorted(motion))}",
-                    path=f"vary.{target}",
-                )
+            with within(f"{path}.recording"):
+                motion = recording(robot, Path(vary.recording or ""), vary.topic)
+            check_names(f"{path}.recording", f"array in {vary.recording!r} called", [target], sorted(motion))
             vary = msgspec.structs.replace(vary, recording=None, values=motion[target], dim=vary.dim or "time")
             kind = "values"
         self.target, self.vary = target, vary
@@ -225,10 +223,7 @@ class Quantity:
         defaults = {"uniform": "sample", "normal": "sample", "constant": None}
         self.dim = None if kind == "constant" else vary.dim or defaults.get(kind, target)
         if vary.dim is not None and not re.fullmatch(NAME, vary.dim):
-            raise InvalidArgumentError(
-                f"a dimension cannot be called {vary.dim!r}: a name has letters, digits and _",
-                path=f"vary.{target}.dim",
-            )
+            raise wrong(f"{path}.dim", f"a name has letters, digits and _, found {vary.dim!r}")
         self.table: Any = None
         self.draw: Callable[[int, int], Array] | None = None
         self.slow = False  # whether values take long to compute
@@ -245,7 +240,7 @@ class Quantity:
         self.shape = core = _core(robot, target)
         if kind in ("uniform", "normal"):
             low, high = _limits(robot, target) if vary.uniform == "limits" else (vary.uniform or vary.normal)  # type: ignore[misc]
-            bounds = [np.array(np.broadcast_to(_doubles(target, x), core)) for x in (low, high)]
+            bounds = [np.array(_numbers(f"{path}.{kind}", x, core)) for x in (low, high)]
             if kind == "uniform" and target == "q":
                 at = robot.configuration
                 for joint, part in zip(at.joints, at.q_slices, strict=True):
@@ -254,25 +249,19 @@ class Quantity:
                         self.quaternions.append(slice(part.start + inner.start, part.start + inner.stop))
                         bounds[0][self.quaternions[-1]], bounds[1][self.quaternions[-1]] = 0.0, 1.0
             if not all(np.isfinite(x).all() for x in bounds):
-                raise InvalidArgumentError(
-                    f"{target} needs finite bounds, found {low} and {high}", path=f"vary.{target}"
-                )
+                ends = f"{np.asarray(low).tolist()} and {np.asarray(high).tolist()}"
+                raise wrong(f"{path}.{kind}", f"must be finite, found {ends}: write finite numbers")
             self.bounds = bounds[0], bounds[1]
-            return
-        if kind == "linspace":
+        elif kind == "linspace":
             low, high, count = vary.linspace or (0, 0, 0)
-            ends = [np.broadcast_to(_doubles(target, x), core) for x in (low, high)]
-            self.table = np.linspace(ends[0], ends[1], count)
+            first, last = (_numbers(f"{path}.linspace", x, core) for x in (low, high))
+            self.table = np.linspace(first, last, count)
         else:
-            given = _doubles(target, vary.constant if kind == "constant" else vary.values)
-            lead = () if kind == "constant" else given.shape[:1]
-            own = given.shape[len(lead) :]
-            if own not in ((), core):
-                raise InvalidArgumentError(
-                    f"{target} has values of shape {own}, expected {core}", path=f"vary.{target}"
-                )
-            self.table = np.broadcast_to(given if own else given.reshape(*lead, *(1,) * len(core)), (*lead, *core))
-        self.size = None if self.dim is None else len(self.table)
+            self.table = _numbers(f"{path}.{kind}", getattr(vary, kind), core, each=kind == "values")
+        self.size = None if self.dim is None or self.table is None else len(self.table)
+        if not self.input and not core and self.nominal is None:
+            with within(path):  # checks the numbers
+                robot.overlaid(_overlay([(self, self.table if self.bounds is None else self.bounds[0])]))
 
     def drawn_from(self, sampler: Sampler, columns: slice) -> None:
         """Takes the values from these entries of the points of a dimension."""
@@ -319,20 +308,15 @@ class Plan:
             if of.dim is None or (of.bounds is None and of.size is None):
                 continue
             if of.bounds is not None and of.dim not in samples:
-                raise InvalidArgumentError(
-                    f"{of.target} is sampled along '{of.dim}': say how often, samples: {{{of.dim}: {{count: ..}}}}",
-                    path="samples",
-                )
+                hint = f"vary.{of.target} is sampled along it, write samples: {{{of.dim}: {{count: 1000}}}}"
+                raise wrong(f"samples.{of.dim}", f"is missing: {hint}")
             size = samples[of.dim].count if of.dim in samples else of.size or 0
-            if of.size is not None and of.size != sizes.get(of.dim, size):
-                raise InvalidArgumentError(
-                    f"{of.target} has {of.size} values along '{of.dim}', which has {sizes.get(of.dim, size)}",
-                    path=f"vary.{of.target}",
-                )
+            if of.size is not None and of.size != (others := sizes.get(of.dim, size)):
+                text = f"has {of.size} values along '{of.dim}', others have {others}: give as many, or another `dim`"
+                raise wrong(f"vary.{of.target}", text)
             sizes[of.dim] = size
-        for name in (*keep, *samples):
-            if name not in sizes:
-                raise NotFoundError(f"no quantity varies along '{name}'{did_you_mean(name, sizes)}", path="keep")
+        for path, names in (("keep", keep), ("samples", samples)):
+            check_names(path, "quantity varies along", names, sizes, NotFoundError)
         self.keep = tuple(keep)
         self.dims = tuple(sorted(sizes, key=lambda name: (name not in keep, name in samples, sizes[name], name)))
         self.shape = tuple(sizes[name] for name in self.dims)
@@ -343,7 +327,10 @@ class Plan:
             begin = ends[of.dim or ""]
             ends[of.dim or ""] = begin + math.prod(of.shape)
             columns.append(slice(begin, ends[of.dim or ""]))
-        samplers = {name: Sampler(samples[name], width) for name, width in ends.items()}
+        samplers = {}
+        for name, width in ends.items():
+            with within(f"samples.{name}"):
+                samplers[name] = Sampler(samples[name], width)
         for of, part in zip(drawn, columns, strict=True):
             of.drawn_from(samplers[of.dim or ""], part)
         self.inputs = frozenset(of.input for of in self.quantities if of.input)
@@ -494,19 +481,14 @@ def _input_of(robot: Robot, target: str) -> tuple[str, int | None]:
     if first in _FIELDS:
         name, _, field = rest.rpartition(".")
         known = robot.all_joint_names if first == "joint" else robot.link_names
-        if name not in known or field not in _FIELDS[first]:
-            raise NotFoundError(
-                f"'{target}' must be {first}.NAME.FIELD, with FIELD one of {', '.join(_FIELDS[first])}"
-                f"{did_you_mean(name, known)}",
-                path=f"vary.{target}",
-            )
+        check_names(f"vary.{target}", f"number of {first}.NAME.NUMBER called", [field], _FIELDS[first], NotFoundError)
+        check_names(f"vary.{target}", "joint" if first == "joint" else "link", [name], known, NotFoundError)
         return "", None
     if not dot:
         return target, None
     at = robot.configuration
     names = at.position_names if first.startswith("q") else at.velocity_names
-    if rest not in names:
-        raise NotFoundError(f"{first} has no entry '{rest}'{did_you_mean(rest, names)}", path=f"vary.{target}")
+    check_names(f"vary.{target}", f"entry of {first} called", [rest], names, NotFoundError)
     return first, names.index(rest)
 
 
@@ -525,7 +507,7 @@ def _limits(robot: Robot, target: str) -> tuple[Any, Any]:
         return limits.lower[some], limits.upper[some]
     most = {"v": limits.speeds, "tau": limits.efforts}.get(name)
     if most is None:
-        raise InvalidArgumentError(f"{target} has no limits: give a lower and an upper bound", path=f"vary.{target}")
+        raise wrong(f"vary.{target}.uniform", f"only q, v and tau have limits, not {target}: write [lower, upper]")
     return -most[some], most[some]
 
 
@@ -536,20 +518,28 @@ def _nominal(robot: Robot, target: str) -> Any:
     if first == "link":
         inertia = robot.tree.inertia[robot.link_names.index(name)]
         return np.asarray({"mass": inertia.mass, "com": inertia.com}.get(field, getattr(inertia, "inertia", None)))
-    raise InvalidArgumentError(f"{target} cannot be relative: only numbers of links can", path=f"vary.{target}")
+    raise wrong(f"vary.{target}.relative", f"only numbers of links can be relative, link.LINK.mass, not {target}")
 
 
-def _doubles(target: str, value: Any) -> Array:
+def _numbers(path: str, value: Any, core: tuple[int, ...], *, each: bool = False) -> Array:
+    """Returns numbers of this shape, given as such or as one number; with `each` a list of them."""
     try:
-        return np.asarray(value, dtype=np.float64)
+        given = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InvalidArgumentError(f"{target} must be numbers, found {value!r}", path=f"vary.{target}") from None
+        raise wrong(path, f"must be numbers, found {found(value)}") from None
+    lead = given.shape[:1] if each else ()
+    own = given.shape[len(lead) :]
+    if own not in ((), core) or (each and not given.size):
+        form = f"one number or {' x '.join(map(str, core))} numbers" if core else "a number"
+        form = f"a list, each entry {form}" if each else form
+        raise wrong(path, f"must be {form}, found {found(value)}")
+    return np.broadcast_to(given if own else given.reshape((*lead, *(1,) * len(core))), (*lead, *core))
 
 
 def _robots(overlay: Any) -> int | None:
     """Returns the number of robots in an overlay."""
     if not isinstance(overlay, Overlay):
-        raise InvalidArgumentError(f"overlay must be an Overlay, found {type(overlay).__name__}", path="vary.overlay")
+        raise wrong("vary.overlay", f"must be an Overlay, which only Python has, found {type(overlay).__name__}")
     sizes: list[int] = []
 
     def note(x: Any, axes: int, _: str) -> Any:

@@ -25,11 +25,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -38,22 +38,24 @@ from dyn_service.api.arrays import Array
 from dyn_service.api.inputs import row_of
 from dyn_service.api.queries import Overlay
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.errors import FailedPreconditionError, NotFoundError
 from dyn_service.kernels import tiles
 from dyn_service.kernels.jit import Loop, host
 from dyn_service.kernels.loop import loop_of
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.tiles import TILE
+from dyn_service.studies.keys import check_names, part_of, within, wrenches_of, wrong
 from dyn_service.studies.plan import CHUNK, NAME, Plan, Samples, Vary, blocks, extent
 from dyn_service.support.optional import load
-from dyn_service.support.suggestions import did_you_mean
-from dyn_service.support.validation import MismatchError, convert, dotted
 
 FORMAT = 3
 """Version of the store, part of its fingerprint."""
 
 TASK_S, MAX_CHUNKS = 0.5, 256
 """Seconds of a task, about, and the most chunks of one."""
+
+PILOT_S = 0.05
+"""Seconds of the states whose time is measured, at least, if a chunk takes longer."""
 
 Reduction = Literal["min", "max", "absmax", "mean", "rms", "cubic_mean", "histogram"]
 
@@ -83,8 +85,13 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     select: dict[str, list[str]] = {}
     options: dict[str, Any] = {}
     reduce: list[Reduction] | None = None
-    bins: int = 100
+    bins: Annotated[int, msgspec.Meta(ge=1)] = 100
     range: list[Any] | None = None
+
+    @property
+    def key(self) -> str:
+        """Identifies the query and its options."""
+        return f"{self.query} {json.dumps(self.options, sort_keys=True)}"
 
 
 class Specification(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -101,18 +108,30 @@ class Specification(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class Estimate(NamedTuple):
-    """What a run needs. seconds: predicted from one chunk. bytes: of the store. memory: bytes at a time."""
+    """What a run needs. seconds: predicted, of what is left. bytes: of the store. memory: bytes at a time.
+
+    states_left, chunks_left: those that the store does not have.
+    """
 
     states: int
     tasks: int
     seconds: float
     bytes: int
     memory: int
+    chunks: int
+    states_left: int
+    chunks_left: int
 
     def __str__(self) -> str:
         """Returns a one-line summary."""
+        begun = self.chunks_left < self.chunks
+
+        def part(all: int, left: int) -> str:
+            return f"{all:,} (done: {all - left:,}, left: {left:,})" if begun else f"{all:,}"
+
         return (
-            f"states: {self.states:,}, tasks: {self.tasks:,}; about {self.seconds:.3g} s, "
+            f"states: {part(self.states, self.states_left)}, chunks: {part(self.chunks, self.chunks_left)}, "
+            f"tasks: {self.tasks:,}; about {self.seconds:.3g} s{' for the rest' * begun}, "
             f"{self.bytes / 1e6:.3g} MB in the store, {self.memory / 1e6:.3g} MB of memory"
         )
 
@@ -124,25 +143,23 @@ class Row:
     """
 
     def __init__(self, robot: Robot, query: str, options: Mapping[str, Any]) -> None:
-        self.robot, self.row, self.options = robot, row_of(query), dict(options)
+        with within("query"):
+            self.robot, self.row = robot, row_of(query)
         self.required, self.accepted = self.row.required, frozenset(self.row.inputs)
+        known = [name for name in (*self.row.inputs, *self.row.options) if name not in self.required]
+        check_names("options", f"option of {query} called", options, known)
+        self.options = dict(options) | ({"wrenches": wrenches_of(options)} if "wrenches" in options else {})
 
     def template(self, state: Mapping[str, Any]) -> Any:
         """Returns the labelled answer at one state."""
         xarray = load("a study", "xarray")
-        at, spec = self.robot.configuration, self.row.inputs
-        same = at.position_names == at.velocity_names
-        given = {}
+        at, given = self.robot.configuration, {}
+        position = "joint" if at.position_names == at.velocity_names else "position"
+        labels: dict[Any, Any] = {("nq",): (position, at.position_names), ("nv",): ("joint", at.velocity_names)}
         for name, x in state.items():
-            if name in spec and spec[name].shape in (("nq",), ("nv",)):
-                of_q = spec[name].shape == ("nq",)
-                dim, names = (
-                    ("joint" if same or not of_q else "position"),
-                    (at.position_names if of_q else at.velocity_names),
-                )
-                given[name] = xarray.DataArray(x, dims=dim, coords={dim: list(names)})
-            elif name in spec:
-                given[name] = x
+            if name in self.row.inputs:
+                dim, names = labels.get(self.row.inputs[name].shape, (None, ()))
+                given[name] = x if dim is None else xarray.DataArray(x, dims=dim, coords={dim: list(names)})
         return getattr(self.robot, self.row.name)(**given, **self.options)
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
@@ -193,7 +210,7 @@ class Study:
         }
         for path, names in {**lists, "keep": specification.keep, "check": specification.check}.items():
             if repeated := [name for k, name in enumerate(names) if name in names[:k]]:
-                raise InvalidArgumentError(f"{path} has '{repeated[0]}' twice", path=path)
+                raise wrong(path, f"has '{repeated[0]}' twice: write it once")
         self.plan = Plan(robot, specification.vary, specification.samples, specification.keep)
         # Recordings are replaced by their numbers, so that other machines need no file.
         self.specification = msgspec.structs.replace(
@@ -202,44 +219,36 @@ class Study:
         kept = len(specification.keep)
         self._kept, self._reduced = self.plan.shape[:kept], self.plan.shape[kept:]
         self._chunk = extent(self._reduced, CHUNK)
-        self._tile = extent(self._chunk, TILE)
+        self._tile = (*(1 for _ in self._kept), *extent(self._chunk, TILE))
         self._chunks = math.prod(-(-n // s) for n, s in zip(self._reduced, self._chunk, strict=True))
         self._outer = math.prod(self._kept)
         if not specification.outputs:
-            raise InvalidArgumentError("a study needs outputs", path="outputs")
+            raise wrong("outputs", "needs at least one, such as tau: {query: inverse_dynamics, reduce: [max]}")
         for name in specification.outputs:
             if not re.fullmatch(NAME, name) or name in ("code", "partial", "result", *self.plan.dims):
-                raise InvalidArgumentError(
-                    f"an output cannot be called {name!r}: a name has letters, digits and _, and is none of code, "
-                    "partial, result and the dimensions",
-                    path=f"outputs.{name}",
-                )
+                allowed = "letters, digits and _, and is none of code, partial, result and the dimensions"
+                raise wrong(f"outputs.{name}", f"a name has {allowed}, found {name!r}")
 
     @cached_property
     def _answers(self) -> dict[str, Any]:
         """Objects that answer, by query and options."""
         answers: dict[str, Any] = {}
-        for of in self.specification.outputs.values():
-            key = f"{of.query} {json.dumps(of.options, sort_keys=True)}"
-            if key not in answers:
-                if of.query in FUNCTIONS:
-                    module, _, name = FUNCTIONS[of.query].rpartition(".")
-                    answers[key] = getattr(import_module(module), name)(self.robot, of.options)
-                else:
-                    answers[key] = Row(self.robot, of.query, of.options)
-                for needed in answers[key].required:
-                    if needed not in self.plan.inputs:
-                        raise InvalidArgumentError(
-                            f"{of.query} needs '{needed}': vary it, or make it constant", path="vary"
-                        )
-        for quantity in self.plan.quantities:
-            name = quantity.input or "overlay"
-            if not any(name in each.accepted for each in answers.values()):
-                queries = ", ".join(sorted({key.partition(" ")[0] for key in answers}))
-                raise InvalidArgumentError(
-                    f"no query of the study ({queries}) has the input '{name}', so {quantity.target} has no effect",
-                    path=f"vary.{quantity.target}",
+        for name, of in self.specification.outputs.items():
+            if (key := of.key) in answers:
+                continue
+            with within(f"outputs.{name}"):
+                module, _, answer = FUNCTIONS.get(of.query, "").rpartition(".")
+                answers[key] = (getattr(import_module(module), answer) if module else partial(Row, query=of.query))(
+                    self.robot, options=of.options
                 )
+            for needed in answers[key].required:
+                if needed not in self.plan.inputs:
+                    raise wrong(f"vary.{needed}", f"is missing: outputs.{name} needs it, such as {{constant: 0}}")
+        for quantity in self.plan.quantities:
+            queries = ", ".join(sorted({key.partition(" ")[0] for key in answers}))
+            inputs = sorted({each for answer in answers.values() for each in answer.accepted})
+            what = f"query of the study ({queries}) has the input"
+            check_names(f"vary.{quantity.target}", what, [quantity.input or "overlay"], inputs)
         return answers
 
     @cached_property
@@ -247,40 +256,36 @@ class Study:
         """The outputs; this computes one state, and makes what later ones need."""
         state = self.plan.state(0)
         tiles.code()
-        templates = {key: answer.template(state) for key, answer in self._answers.items()}
+        answers, templates = self._answers, dict[str, Any]()
         wanted = []
         for name, of in self.specification.outputs.items():
-            key = f"{of.query} {json.dumps(of.options, sort_keys=True)}"
+            path, key = f"outputs.{name}", of.key
+            if key not in templates:
+                with within(path):
+                    templates[key] = answers[key].template(state)
             variables = list(templates[key].data_vars)
             field = of.output or (variables[0] if len(variables) == 1 else "")
-            if field not in variables:
-                near = did_you_mean(field, variables)
-                raise NotFoundError(
-                    f"{of.query} has the outputs {', '.join(variables)}{near}", path=f"outputs.{name}.output"
-                )
+            if not field:
+                raise wrong(f"{path}.output", f"is missing: write one of {', '.join(variables)}")
+            check_names(f"{path}.output", f"output of {of.query} called", [field], variables, NotFoundError)
             labels, entries = templates[key][field], np.arange(templates[key][field].size)
             entries = entries.reshape(labels.shape)
             for dim, names in of.select.items():
+                check_names(f"{path}.select.{dim}", f"dimension of {field} called", [dim], labels.dims, NotFoundError)
                 known = list(labels.indexes.get(dim, ()))
-                for each in names:
-                    if each not in known:
-                        raise NotFoundError(
-                            f"{field} has no entry '{each}' along '{dim}'{did_you_mean(each, map(str, known))}",
-                            path=f"outputs.{name}.select.{dim}",
-                        )
+                check_names(f"{path}.select.{dim}", f"entry of {field} called", names, known, NotFoundError)
                 places = [known.index(each) for each in names]
                 entries = entries.take(places, labels.dims.index(dim))
                 labels = labels.isel({dim: places})
-            for dim in {*map(str, labels.dims), f"{name}_bin"} & {*self.plan.dims}:
-                raise InvalidArgumentError(f"{of.query} itself has a dimension '{dim}': name another", path="vary")
+            for quantity in self.plan.quantities:
+                if quantity.dim in (*labels.dims, f"{name}_bin"):
+                    text = f"{path} itself has a dimension '{quantity.dim}': write another one"
+                    raise wrong(f"vary.{quantity.target}.dim", text)
             if "histogram" in (of.reduce or ()):
                 first, last = _range(of, labels.size)
-                if not (np.isfinite(last - first).all() and (first < last).all() and of.bins > 0):
-                    raise InvalidArgumentError(
-                        f"a histogram needs bins and a range [first, last] with first < last, wanted {of.bins} and "
-                        f"{of.range}",
-                        path=f"outputs.{name}.range",
-                    )
+                if not (np.isfinite(last - first).all() and (first < last).all()):
+                    form = "[first, last] with first < last, the same for all entries or one for each"
+                    raise wrong(f"{path}.range", f"a histogram needs {form}, found {of.range}")
             wanted.append(_Wanted(name, of, key, field, entries.ravel() if of.select else None, labels))
         for each in self.specification.check:
             if each == "effort":
@@ -289,7 +294,7 @@ class Study:
                 name = "q" if each == "position" else "v"
                 checked, what = name in self.plan.inputs, f"the quantity '{name}'"
             if not checked:
-                raise InvalidArgumentError(f"the check of the {each} needs {what}", path="check")
+                raise wrong("check", f"{each} needs {what}")
         return wanted
 
     @cached_property
@@ -322,23 +327,40 @@ class Study:
         """Returns the inputs of a state, such as that of an extreme, by its index."""
         return self.plan.state(int(index))
 
-    def explain(self, *, workers: int | None = None) -> Estimate:
-        """Returns states, time and memory of a run, from the time of one chunk."""
-        took = self._chunk_seconds
-        count = workers or os.cpu_count() or 1
-        states = self.plan.states
+    def explain(self, *, workers: int | None = None, store: str | os.PathLike[str] | None = None) -> Estimate:
+        """Returns states, time and memory of a run, from the time of a chunk or fewer states.
+
+        Args:
+            workers: See `run`.
+            store: That of an earlier run, which is only read: what is done there takes no time. It may be new.
+
+        Raises:
+            FailedPreconditionError: As `run`, if the store has results of another robot or study.
+        """
+        begun = store is not None and Path(store, "zarr.json").is_file()
+        group = load("a study", "zarr").open_group(str(Path(store or "")), mode="r") if begun else None
+        done = None if group is None else self._done(group, store)
+        count = self._default_chunks() if group is None or done is None else int(group.attrs["chunks"])
+        tasks = self._ranges(count)
+        missing = np.ones((self._outer, len(tasks)), bool) if done is None else done == 0
+        states_left = int((missing * [self._states(*each) for each in tasks]).sum())
+        seconds, threads = 0.0, workers or os.cpu_count() or 1
+        if states_left:
+            seconds = self._state_seconds * states_left / min(threads, int(missing.sum()))
         per_state = sum(8 * w.labels.size for w in self._wanted if w.of.reduce is None) + (1 if self._stored else 0)
         chunks = self._outer * self._chunks
         small = sum(x.nbytes for x in self._start(1).values())
-        task = self._default_chunks() * math.prod(self._chunk)
         inputs = 8 * 4 * self.robot.nv * math.prod(self._tile)
-        memory = count * (inputs * 3 + 2 * task * per_state) + self.plan.kept_bytes
+        memory = threads * (inputs * 3 + 2 * count * math.prod(self._chunk) * per_state) + self.plan.kept_bytes
         return Estimate(
-            states,
-            self._tasks(self._default_chunks()) * self._outer,
-            took * states / math.prod(self._chunk) / count,
-            states * per_state + chunks * small,
+            self.plan.states,
+            missing.size,
+            seconds,
+            self.plan.states * per_state + chunks * small,
             int(memory),
+            chunks,
+            states_left,
+            int((missing * [last - first for first, last in tasks]).sum()),
         )
 
     @property
@@ -346,23 +368,36 @@ class Study:
         return any(w.of.reduce is None for w in self._wanted)
 
     @cached_property
-    def _chunk_seconds(self) -> float:
-        """Returns the time of one chunk, which is computed once."""
+    def _state_seconds(self) -> float:
+        """Returns the time of one state, from a chunk, or from fewer states if they take long."""
         _ = self._wanted  # compiles, and makes samples
+        for number, most in enumerate((tiles.LANES, tiles.LANES, 32 * tiles.LANES, TILE)):
+            block = next(blocks(self._reduced, extent(self._chunk, most)))
+            begin = time.perf_counter()
+            self._tile_answers([*(slice(0, 1) for _ in self._kept), *block])
+            took = time.perf_counter() - begin
+            if number and took > PILOT_S:  # the first call may compile
+                return took / math.prod(_shape(block))
         begin = time.perf_counter()
         self.task(0, 0, 1)
-        return time.perf_counter() - begin
+        return (time.perf_counter() - begin) / self._states(0, 1)
+
+    def _states(self, first: int, last: int) -> int:
+        """Returns the number of states of chunks."""
+        return sum(math.prod(_shape(chunk)) for chunk in blocks(self._reduced, self._chunk, first, last))
 
     def _default_chunks(self) -> int:
-        return max(1, min(int(TASK_S / max(self._chunk_seconds, 1e-6)), MAX_CHUNKS, self._chunks))
+        seconds = self._state_seconds * math.prod(self._chunk)
+        return max(1, min(int(TASK_S / max(seconds, 1e-6)), MAX_CHUNKS, self._chunks))
 
-    def _tasks(self, chunks: int) -> int:
-        return -(-self._chunks // chunks)
+    def _ranges(self, chunks: int) -> list[tuple[int, int]]:
+        """Returns the first chunk of each task, and the one after its last."""
+        return [(first, min(first + chunks, self._chunks)) for first in range(0, self._chunks, chunks)]
 
     def _tile_answers(self, at: Sequence[slice]) -> tuple[dict[str, Any], list[Array]]:
         """Returns the inputs at a tile, and of each output the entries (states, entries)."""
         inputs = self.plan.block(at)
-        lead = tuple(size for part in at if (size := part.stop - part.start) > 1)
+        lead = tuple(size for size in _shape(at) if size > 1)
         answers = {key: answer(inputs) for key, answer in self._answers.items()}
         entries = []
         for wanted in self._wanted:
@@ -399,28 +434,25 @@ class Study:
 
     def task(self, outer: int, first: int, last: int) -> dict[str, Any]:
         """Computes chunks `first` to `last` at one place of the kept dimensions; returns the results by array."""
-        place = [int(k) for k in np.unravel_index(outer, self._kept)] if self._kept else []
-        kept = [slice(k, k + 1) for k in place]
-        base = outer * math.prod(self._reduced)
-        results = self._start(last - first)
-        sweep = self._sweep()
+        place = np.unravel_index(outer, self._kept) if self._kept else ()
+        kept = [slice(int(k), int(k) + 1) for k in place]
+        results, sweep = self._start(last - first), self._sweep()
         states: list[tuple[Any, dict[str, Any]]] = []
-        for number, chunk in enumerate(blocks(self._reduced, self._chunk, first, last)):
-            shape = tuple(part.stop - part.start for part in chunk)
+        for number, reduced in enumerate(blocks(self._reduced, self._chunk, first, last)):
+            chunk = (*kept, *reduced)
+            shape = _shape(chunk)
             stored = {w.name: np.empty((*shape, w.labels.size)) for w in self._wanted if w.of.reduce is None}
             if self._stored:
                 stored["code"] = np.zeros(shape, np.uint8)
-            rows: Any = [[slice(0, size) for size in shape]]
-            if sweep is not None:  # one after the other along the last dimension
-                rows = blocks(shape, (*(1 for _ in shape[1:]), shape[-1]))
-            for row in rows:
-                swept = 0 if sweep is None else self._add_swept(results, sweep, kept, chunk, row, base, number)
-                begins = [*(part.start for part in row[:-1]), *(part.start + swept for part in row[-1:])]
-                for tile in blocks([part.stop - k for k, part in zip(begins, row, strict=True)], self._tile):
-                    here = tuple(slice(k + b.start, k + b.stop) for k, b in zip(begins, tile, strict=True))
-                    self._add_tile(results, stored, kept, _shifted(here, chunk), here, base, number)
+            # With a sweep, rows along the last dimension, one after the other.
+            for row in blocks(shape, shape if sweep is None else (*(1 for _ in shape[1:]), shape[-1])):
+                swept = 0 if sweep is None else self._add_swept(results, number, sweep, _shifted(row, chunk))
+                rest = (*row[:-1], *(slice(part.start + swept, part.stop) for part in row[-1:]))
+                for tile in blocks(_shape(rest), self._tile):
+                    here = _shifted(tile, rest)
+                    self._add_tile(results, number, _shifted(here, chunk), stored, tuple(here))
             if stored:
-                states.append(((*kept, *chunk), stored))
+                states.append((chunk, stored))
         results["states"] = states
         return results
 
@@ -460,49 +492,37 @@ class Study:
         return swept
 
     def _add_swept(
-        self,
-        results: dict[str, Any],
-        sweep: Callable[[Sequence[slice]], Array],
-        kept: list[slice],
-        chunk: Sequence[slice],
-        row: Sequence[slice],
-        base: int,
-        number: int,
+        self, results: dict[str, Any], chunk: int, sweep: Callable[[Sequence[slice]], Array], at: Sequence[slice]
     ) -> int:
         """Adds states along the last dimension if all are finite; returns their number."""
-        at = _shifted(row, chunk)
-        states = int(at[-1].stop - at[-1].start) // tiles.LANES * tiles.LANES
-        numbers = sweep([*kept, *at[:-1], slice(at[-1].start, at[-1].start + states)])
+        count = (at[-1].stop - at[-1].start) // tiles.LANES * tiles.LANES
+        numbers = sweep([*at[:-1], slice(at[-1].start, at[-1].start + count)])
         if not np.isfinite(numbers[2]).all():
             return 0
-        results["count"][number] += states
-        places = self._first(at, base) + numbers[5:].astype(np.int64)
+        results["count"][chunk] += count
         for wanted in self._wanted:
-            some = slice(None) if wanted.entries is None else wanted.entries
-            self._reduce(results, wanted, None, numbers[:, some], number, places[:, some])
-        return states
+            some = numbers if wanted.entries is None else numbers[:, wanted.entries]
+            self._reduce(results, chunk, wanted, None, some, self._first(at) + some[5:].astype(np.int64))
+        return int(count)
 
-    def _first(self, at: Sequence[slice], base: int) -> int:
+    def _first(self, at: Sequence[slice]) -> int:
         """Returns the index of the first state of a block.
 
         Chunks and tiles are ranges of the index: their blocks are whole in all dimensions after the divided one.
         """
-        return base + sum(int(part.start) * math.prod(self._reduced[k + 1 :]) for k, part in enumerate(at))
+        return sum(int(part.start) * math.prod(self.plan.shape[k + 1 :]) for k, part in enumerate(at))
 
     def _add_tile(
         self,
         results: dict[str, Any],
-        stored: Mapping[str, Any],
-        kept: list[slice],
-        at: list[slice],
-        tile: Any,
-        base: int,
         chunk: int,
+        at: Sequence[slice],
+        stored: Mapping[str, Any],
+        tile: tuple[slice, ...],
     ) -> None:
-        """Adds the states of one tile to the results of a task."""
-        shape = tuple(part.stop - part.start for part in at)
-        start = self._first(at, base)
-        inputs, answers = self._tile_answers([*kept, *at])
+        """Adds the states of one tile, which may fail, to the results of a task. tile: its place in `stored`."""
+        shape, start = _shape(at), self._first(at)
+        inputs, answers = self._tile_answers(at)
         every = [tiles.reduced(x) for x in answers]
         codes = self._codes(inputs, answers, every, shape)
         ok = np.arange(math.prod(shape))
@@ -520,12 +540,12 @@ class Study:
             elif len(ok):
                 some = x if len(ok) == len(x) else x[ok]
                 numbers = numbers if some is x else tiles.reduced(some)
-                self._reduce(results, wanted, some, numbers, chunk, start + ok[numbers[5:].astype(np.int64)])
+                self._reduce(results, chunk, wanted, some, numbers, start + ok[numbers[5:].astype(np.int64)])
         if stored and codes is not None:
             stored["code"][tile] = codes.reshape(shape)
 
     def _reduce(
-        self, results: dict[str, Any], wanted: _Wanted, x: Array | None, numbers: Array, chunk: int, places: Any
+        self, results: dict[str, Any], chunk: int, wanted: _Wanted, x: Array | None, numbers: Array, places: Any
     ) -> None:
         """Adds finite rows x (states, entries) to the reductions of an output.
 
@@ -611,29 +631,26 @@ class Study:
         scheduler: str | None,
         progress: Callable[[float], None] | None,
     ) -> Any:
-        group = self._open(store, chunks)
+        group, done = self._open(store, chunks)
         count = int(group.attrs["chunks"])
-        parts = group["partial"]
-        done = parts["done"][:]
-        missing = [(int(k), int(t)) for k, t in np.argwhere(done == 0)]
-        total = done.size
+        ranges = self._ranges(count)
+        missing = [(k, *ranges[t]) for k, t in np.argwhere(done == 0).tolist()]
+        finished = done.size - len(missing)
         with self._executor(workers, scheduler) as (executor, submit, most):
-            waiting: dict[Future[Any], tuple[int, int]] = {}
+            waiting: dict[Future[Any], tuple[int, int, int]] = {}
             queue = iter(missing)
-            finished = total - len(missing)
             try:
                 while True:
                     while len(waiting) < most and (each := next(queue, None)) is not None:
-                        k, t = each
-                        waiting[submit(executor, k, t * count, min((t + 1) * count, self._chunks))] = each
+                        waiting[submit(executor, *each)] = each
                     if not waiting:
                         break
                     for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                        k, t = waiting.pop(future)
-                        self._write(group, k, t, count, future.result())
+                        k, first, _ = waiting.pop(future)
+                        self._write(group, k, first, count, future.result())
                         finished += 1
                         if progress is not None:
-                            progress(finished / total)
+                            progress(finished / done.size)
             except BaseException:
                 for future in waiting:
                     future.cancel()
@@ -670,78 +687,63 @@ class Study:
             threads_there = sum(each["nthreads"] for each in client.scheduler_info(n_workers=-1)["workers"].values())
             yield executor, there, 2 * max(threads_there, 1)
 
-    def _open(self, store: Any, chunks: int | None) -> Any:
-        """Returns the group of a store, which is made if it is new."""
+    def _done(self, group: Any, store: Any) -> Array | None:
+        """Returns which tasks are done in the group of a store, (outer, tasks); None if it is not ready."""
+        if "fingerprint" not in group.attrs:
+            if list(group.members()):
+                raise _unusable(store, "is no store of a study: name a new one")
+            return None
+        if group.attrs["fingerprint"] != self.fingerprint:
+            of = f"({group.attrs['robot']}, {group.attrs['fingerprint']})"
+            raise _unusable(store, f"has results of another robot or study {of}: name a new one")
+        if not group.attrs["ready"]:
+            return None
+        done: Array = group["partial/done"][:]
+        if group.attrs["made_with"] != self.made_with and not done.all():
+            which = f"{group.attrs['made_with']}; here, with {self.made_with}, results may have other last bits"
+            raise _unusable(store, f"was begun with {which}: complete it there, or name a new one")
+        return done
+
+    def _open(self, store: Any, chunks: int | None) -> tuple[Any, Array]:
+        """Returns the group of a store, which is made if it is new, and which tasks are done."""
         zarr = load("a study", "zarr")
         group = zarr.open_group(zarr.storage.MemoryStore() if store is None else str(Path(store)), mode="a")
-        if "fingerprint" in group.attrs:
-            if group.attrs["fingerprint"] != self.fingerprint:
-                raise FailedPreconditionError(
-                    f"the store '{store}' has results of another robot or study ({group.attrs['robot']}, "
-                    f"{group.attrs['fingerprint']}): name a new one",
-                    path="store",
-                )
-            if group.attrs["ready"]:
-                if group.attrs["made_with"] != self.made_with and not group["partial/done"][:].all():
-                    raise FailedPreconditionError(
-                        f"the store '{store}' was begun with {group.attrs['made_with']}; here, with {self.made_with}, "
-                        "results may have other last bits: complete it there, or name a new one",
-                        path="store",
-                    )
-                return group
-            for name in [name for name, _ in group.members()]:  # an earlier run ended while it made them
-                del group[name]
-        elif list(group.members()):
-            raise FailedPreconditionError(f"'{store}' is no store of a study: name a new one", path="store")
+        if (done := self._done(group, store)) is not None:
+            return group, done
+        for name in [name for name, _ in group.members()]:  # an earlier run ended while it made them
+            del group[name]
         count = chunks or self._default_chunks()
-        tasks = self._tasks(count)
+        tasks = len(self._ranges(count))
         about = {"robot": self.robot.name, "fingerprint": self.fingerprint, "made_with": self.made_with}
         group.attrs.update({**about, "chunks": count, "ready": False})
         parts = group.require_group("partial")
+
+        def new(at: Any, name: str, shape: Any, chunks: Any, dtype: Any = "u1", fill: float = 0, **labels: Any) -> None:
+            at.create_array(name, shape=shape, chunks=chunks, dtype=dtype, fill_value=fill, **labels)
+
         for name, x in self._start(1).items():
-            by_chunk = _by_chunk(name)
-            core = x.shape[1:] if by_chunk else x.shape
-            parts.create_array(
-                name,
-                shape=(self._outer, self._chunks if by_chunk else tasks, *core),
-                chunks=(1, count if by_chunk else 1, *core),
-                dtype=x.dtype,
-                fill_value=0,
-            )
-        chunk = (*(1 for _ in self._kept), *self._chunk)
+            n, size, core = (self._chunks, count, x.shape[1:]) if _by_chunk(name) else (tasks, 1, x.shape)
+            new(parts, name, (self._outer, n, *core), (1, size, *core), x.dtype)
+        chunk, dims = (*(1 for _ in self._kept), *self._chunk), list(self.plan.dims)
         for wanted in self._wanted:
             if wanted.of.reduce is None:
-                core = self._cores[wanted.name]
-                group.create_array(
-                    wanted.name,
-                    shape=(*self.plan.shape, *core),
-                    chunks=(*chunk, *core),
-                    dtype="f8",
-                    fill_value=np.nan,
-                    dimension_names=[*self.plan.dims, *map(str, wanted.labels.dims)],
-                    attributes={k: str(v) for k, v in wanted.labels.attrs.items()},
-                )
+                core, own = self._cores[wanted.name], wanted.labels
+                labels: dict[str, Any] = {"dimension_names": [*dims, *map(str, own.dims)]}
+                labels |= {"attributes": {k: str(v) for k, v in own.attrs.items()}}
+                new(group, wanted.name, (*self.plan.shape, *core), (*chunk, *core), "f8", np.nan, **labels)
         if self._stored:
-            group.create_array(
-                "code",
-                shape=self.plan.shape,
-                chunks=chunk,
-                dtype="u1",
-                fill_value=0,
-                dimension_names=list(self.plan.dims),
-            )
-        parts.create_array("done", shape=(self._outer, tasks), chunks=(1, 1), dtype="u1", fill_value=0)
+            new(group, "code", self.plan.shape, chunk, dimension_names=dims)
+        new(parts, "done", (self._outer, tasks), (1, 1))
         group.attrs["ready"] = True
-        return group
+        return group, np.zeros((self._outer, tasks))
 
-    def _write(self, group: Any, outer: int, task: int, count: int, results: dict[str, Any]) -> None:
-        parts = group["partial"]
+    def _write(self, group: Any, outer: int, first: int, count: int, results: dict[str, Any]) -> None:
+        parts, task = group["partial"], first // count
         for at, stored in results.pop("states"):
             for name, x in stored.items():
-                shape = tuple(part.stop - part.start for part in at)
-                group[name][at] = x.reshape(*shape, *self._cores.get(name, ()))
+                group[name][at] = x.reshape((*_shape(at), *self._cores.get(name, ())))
         for name, x in results.items():
-            parts[name][outer, slice(task * count, task * count + len(x)) if _by_chunk(name) else task] = x
+            parts[name][outer, slice(first, first + len(x)) if _by_chunk(name) else task] = x
         parts["done"][outer, task] = 1
 
     def results(self, group: Any) -> Any:
@@ -803,6 +805,10 @@ class Study:
         )
 
 
+def _shape(of: Sequence[slice]) -> tuple[int, ...]:
+    return tuple(int(part.stop - part.start) for part in of)
+
+
 def _shifted(inner: Sequence[slice], outer: Sequence[slice]) -> list[slice]:
     """Returns the place of a block within another one."""
     return [slice(a.start + b.start, a.start + b.stop) for a, b in zip(outer, inner, strict=True)]
@@ -822,6 +828,10 @@ def _range(of: Output, entries: int) -> tuple[Array, Array]:
     return np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1])
 
 
+def _unusable(store: Any, text: str) -> FailedPreconditionError:
+    return FailedPreconditionError(f"the store '{store}' {text}", path="store")
+
+
 @contextmanager
 def _locked(store: Any) -> Iterator[None]:
     """Holds the lock of a store. The system releases it when the process ends in any way."""
@@ -831,15 +841,13 @@ def _locked(store: Any) -> Iterator[None]:
     try:
         Path(store).mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise FailedPreconditionError(f"'{store}' is no store of a study: name a new one", path="store") from None
+        raise _unusable(store, "is no store of a study: name a new one") from None
     descriptor = os.open(store, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise FailedPreconditionError(
-                f"another run writes the store '{store}': wait until it ends, or name another one", path="store"
-            ) from None
+            raise _unusable(store, "is written by another run: wait until it ends, or name another one") from None
         yield
     finally:
         os.close(descriptor)
@@ -874,7 +882,12 @@ def specification(values: Mapping[str, Any]) -> Specification:
     Raises:
         InvalidArgumentError: A value has the wrong type or name; `path` names it.
     """
-    try:
-        return convert(values, Specification)
-    except MismatchError as error:
-        raise InvalidArgumentError(str(error), path=dotted(error.place)) from None
+    given = dict(values)
+    for part, kind in (("vary", Vary), ("samples", Samples), ("outputs", Output)):
+        if isinstance(given.get(part), Mapping):
+            for key, each in given[part].items():
+                select = each.get("select") if isinstance(each, Mapping) else None
+                for dim, names in select.items() if isinstance(select, Mapping) else ():
+                    part_of(names, list[str], f"{part}.{key}.select.{dim}")
+            given[part] = {key: part_of(each, kind, f"{part}.{key}") for key, each in given[part].items()}
+    return part_of(given, Specification)

@@ -14,6 +14,7 @@ import importlib.util
 import os
 import sysconfig
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from dyn_service.errors import InvalidArgumentError, NotFoundError
@@ -72,6 +73,17 @@ def find_robot(given: str | Path) -> Path:
         f"there is no robot {path.name!r}, neither a file nor a shipped one: {', '.join(known)}"
         f"{did_you_mean(path.name, known)}"
     )
+
+
+def how_to_find(given: str) -> str:
+    """Returns the end of an error about a file that does not exist, if it is the name of a shipped robot; else ""."""
+    with suppress(InvalidArgumentError):  # nothing is shipped
+        if given in robots():
+            return (
+                f"; {given!r} is the name of a shipped robot: Robot.from_file(find_robot({given!r})) reads it, with "
+                "find_robot of dyn_service.support.shipped"
+            )
+    return ""
 
 
 def find_parameter_file(given: str | Path) -> Path:

@@ -437,7 +437,7 @@ FAULTS: list[tuple[str, Any, list[str]]] = [
     ),
     (".payloads", Overlay("brick"), ["str", "'brick'"]),  # type: ignore[arg-type]
     (".payloads[1]", Overlay([HAND, 2]), ["int", "2"]),  # type: ignore[list-item]
-    (".payloads.mass", Overlay(Payload("panda_hand", -1.0)), ["-1", "must", "positive"]),
+    (".payloads.mass", Overlay(Payload("panda_hand", -1.0)), ["-1", "must", "at least 0 kg"]),
     (".payloads[0].link", Overlay([Payload("hand", 1.0)]), ["has no link 'hand'"]),
     (
         ".joints.panda_joint9",

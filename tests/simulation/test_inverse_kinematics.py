@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.simulation import inverse_kinematics as module
 from dyn_service.simulation.inverse_kinematics import InverseKinematics, Target, inverse_kinematics, rotation_vector
 from tests.conftest import URDF
+from tests.phrases import naming
 from tests.service.server.test_pool import WAIT_S, serving
 
 TURN = np.pi
@@ -473,3 +475,18 @@ def test_a_target_that_limits_exclude_is_limit_also_where_no_motion_helps() -> N
     found = inverse_kinematics(robot, Target(link="l2", position=motion(robot, np.array([1.5, 0.0]), "l2")[0]))
     assert reason(found) == "limit"
     assert found.q[0] == 0.2  # the only joint that moves l2: no motion within the limits decreases the error
+
+
+def test_values_without_a_name_are_refused() -> None:
+    robot = Robot.from_urdf(URDF / "panda.urdf")
+    goal = Target(link="panda_hand", position=(0.5, 0.1, 0.4))
+    for call, path, words in (
+        (lambda: Target("panda_hand", (0.5, 0.1, 0.4)), "target", ("'panda_hand'", "link=", "position=")),  # type: ignore[misc]
+        (lambda: inverse_kinematics(robot, goal, goal), "targets", ("targets=[..]", "Target")),  # type: ignore[arg-type]
+        (lambda: inverse_kinematics(robot, goal, robot.neutral()), "seed", ("seed=..",)),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidArgumentError, match=naming(*words)) as caught:
+            call()
+        assert caught.value.path == path
+    assert replace(goal, link="panda_link7") == Target(link="panda_link7", position=(0.5, 0.1, 0.4))
+    assert pickle.loads(pickle.dumps(goal)) == goal

@@ -342,7 +342,7 @@ FAULTS: list[tuple[str, dict[str, Any], list[str]]] = [
         {"payload": Payload([LINK], 1.0)},  # type: ignore[arg-type]
         ["payload.link", "'quill'"],
     ),
-    ("payload.mass", {"payload": Payload(LINK, 0.0)}, ["payload.mass", "0"]),
+    ("payload.mass", {"payload": Payload(LINK, -1.0)}, ["payload.mass", "-1"]),
     (
         "payload.com",
         {"payload": Payload(LINK, 1.0, com=(1, 2))},

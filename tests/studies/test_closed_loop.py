@@ -10,6 +10,7 @@ import pytest
 from dyn_service import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.studies.closed_loop import ClosedLoop
+from tests.phrases import naming
 
 for _module in ("xarray", "dask.array", "zarr"):
     pytest.importorskip(_module, reason="the extra `studies` is not installed: pip install '.[studies]'")
@@ -57,7 +58,7 @@ def test_a_rollout_that_diverges_does_not_end_the_others() -> None:
     found = robot.study(vary, {"e": {"query": "closed_loop", "output": "final_error", "options": options}}).run()
     assert np.isfinite(found.e.values).tolist() == [True, False, True]
     assert json.loads(found.attrs["failures"]) == {"not finite": 1}
-    with pytest.raises(InvalidArgumentError, match="law must be one of"):
+    with pytest.raises(InvalidArgumentError, match=naming("options.law", "'pid'", "computed_torque")):
         ClosedLoop(robot, {"law": "pid"})
     with pytest.raises(InvalidArgumentError, match="steps"):
         ClosedLoop(robot, {"law": "pd", "q_ref": 0, "kp": 0, "kd": 0, "dt": 1e-3})

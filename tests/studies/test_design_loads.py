@@ -11,6 +11,7 @@ import pytest
 from dyn_service import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.studies.design_loads import CAUSES, MEASURES, Loads, design_loads, duty_cycle
+from tests.phrases import naming
 
 for _module in ("xarray", "dask.array", "zarr"):
     pytest.importorskip(_module, reason="the extra `studies` is not installed: pip install '.[studies]'")
@@ -60,7 +61,7 @@ def test_by_hand(arm: Robot) -> None:
     push = [{"link": "lower", "force": [0.0, 5.0, 0.0], "point": [1.0, 0.0, 0.0]}]
     pushed = Loads(arm, {"wrenches": push})({"q": np.zeros(2), "v": np.zeros(2), "a": np.zeros(2)})
     assert np.allclose(pushed["external"], [[5, 0, 0, -10], [5, 0, 0, -5]])
-    with pytest.raises(InvalidArgumentError, match="no option 'joint'"):
+    with pytest.raises(InvalidArgumentError, match=naming("options", "'joint'", "joints")):
         Loads(arm, {"joint": []})
 
 

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service import Inertial, Overlay, Robot
+from dyn_service import Inertial, Overlay, Robot, Wrench
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.kernels.tiles import reduced
+from dyn_service.studies import study as study_module
 from dyn_service.studies.plan import TILE, Plan, Sampler, Samples, Vary, recording
 from dyn_service.studies.study import Study, _remote, specification
 from tests.phrases import naming
@@ -118,10 +119,10 @@ def test_killed_and_completed(tmp_path: Path) -> None:
         " progress=lambda _: os.kill(os.getpid(), 9))"
     )
     assert subprocess.run([sys.executable, "-c", dies], check=False).returncode == -signal.SIGKILL
-    done = subprocess.run(
-        [sys.executable, "-m", "dyn_service", "study", str(file)], capture_output=True, text=True, check=True
-    )
-    assert "states: 200,000, tasks:" in done.stdout
+    command = [sys.executable, "-m", "dyn_service", "study", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "states: 200,000 (done: 65,536, left: 134,464), chunks: 4 (done: 1, left: 3), tasks: 4; about" in done.stdout
+    assert done.stderr.splitlines() == [f"study.yaml: {percent} %" for percent in (50, 75, 100)]
     import xarray as xr
 
     robot = Robot.from_urdf("urdf/double_pendulum.urdf")
@@ -192,24 +193,73 @@ def test_failures_are_counted(robot: Robot) -> None:
 def test_errors_name_the_field(robot: Robot) -> None:
     ok: dict[str, Any] = {"tau": {"query": "gravity_forces"}}
     at = {"q": {"constant": 0.0}}
-    for vary, outputs, words in (
-        ({"q": {}}, ok, ("constant", "uniform")),
-        ({"q": {"uniform": [0, 1]}}, ok, ("count",)),
-        ({"q.nobody": {"constant": 0}}, ok, ("nobody",)),
-        (at, {"tau": {"query": "energy", "output": "kinetic"}}, ("'v'",)),
-        (at, {"tau": {"query": "gravity_forces", "reduce": ["median"]}}, ("reduce",)),
-        (at, {"tau": {"query": "gravity_forces", "select": {"joint": ["x"]}}}, ("'x'", "'joint'")),
-        (at, {"tau": {"query": "gravity_forces", "reduce": ["histogram"]}}, ("range",)),
-        ({**at, "tua": {"constant": 0}}, ok, ("gravity_forces", "'tua'")),
-        ({"q": {"values": [0], "dim": "joint"}}, ok, ("gravity_forces", "'joint'")),
-        ({"q": {"values": [0], "dim": "a/b"}}, ok, ("a/b",)),
-        (at, {"code": {"query": "gravity_forces"}}, ("code",)),
-        (at, {"a.b": {"query": "gravity_forces"}}, ("a.b",)),
-        ({**at, "v": {"values": [1, 2], "dim": "n"}, "a": {"values": [1], "dim": "n"}}, ok, ("'n'", "2")),
+    tau = {"query": "gravity_forces"}
+    loop = {"query": "closed_loop", "options": {"law": "pd", "dt": 1e-3, "steps": 10, "q_ref": [0, 0], "kp": 1}}
+    for vary, outputs, path, words in (
+        ({"q": {}}, ok, "vary.q", ("constant", "uniform", "none")),
+        ({"q": {"uniform": [0, 1]}}, ok, "samples.sample", ("count", "vary.q")),
+        ({"q": {"uniforn": [0, 1]}}, ok, "vary.q.uniforn", ("'uniform'",)),
+        ({"q": {"uniform": "limts"}}, ok, "vary.q.uniform", ("'limts'", "[lower, upper]")),
+        ({"q": {"uniform": [[0, 0, 0], 1]}}, ok, "vary.q.uniform", ("2 numbers", "[0, 0, 0]")),
+        ({"q": {"linspace": [0, 1, -2]}}, ok, "vary.q.linspace[2]", ("-2", "at least 1")),
+        ({"q": {"values": []}}, ok, "vary.q.values", ("list", "[]")),
+        ({"q": {"values": "many"}}, ok, "vary.q.values", ("'many'", "numbers")),
+        ({"q.nobody": {"constant": 0}}, ok, "vary.q.nobody", ("'nobody'", robot.joint_names[1])),
+        ({"payload.hand.mass": {"constant": 0}}, ok, "vary.payload.hand.mass", ("'hand'", robot.link_names[1])),
+        (at, {"tau": {"query": "energy", "output": "kinetic"}}, "vary.v", ("constant",)),
+        (at, {"tau": {"query": "gravity_force"}}, "outputs.tau.query", ("'gravity_forces'",)),
+        (at, {"tau": {**tau, "output": "forcs"}}, "outputs.tau.output", ("'forcs'", "'forces'")),
+        (at, {"tau": {**tau, "reduce": ["median"]}}, "outputs.tau.reduce[0]", ("'median'", "cubic_mean")),
+        (at, {"tau": {**tau, "reduce": "max"}}, "outputs.tau.reduce", ("'max'", "[max]")),
+        (at, {"tau": {**tau, "select": {"joint": ["x"]}}}, "outputs.tau.select.joint", ("'x'", *robot.joint_names)),
+        (at, {"tau": {**tau, "select": {"joint": "x"}}}, "outputs.tau.select.joint", ("'x'", "[x]")),
+        (at, {"tau": {**tau, "select": {"joints": ["x"]}}}, "outputs.tau.select.joints", ("'joints'", "'joint'")),
+        (at, {"tau": {**tau, "reduce": ["histogram"]}}, "outputs.tau.range", ("first < last", "None")),
+        (at, {"tau": {**tau, "options": {"gravty": [0, 0, 0]}}}, "outputs.tau.options", ("'gravty'", "'gravity'")),
+        (at, {"tau": {**tau, "options": {"gravity": [0, 0]}}}, "outputs.tau", ("gravity", "(2,)")),
+        (at, {"loop": loop}, "outputs.loop.options.kd", ("pd",)),
+        ({**at, "tua": {"constant": 0}}, ok, "vary.tua", ("gravity_forces", "'tua'", "q")),
+        ({"q": {"values": [0], "dim": "joint"}}, ok, "vary.q.dim", ("outputs.tau", "'joint'")),
+        ({"q": {"values": [0], "dim": "a/b"}}, ok, "vary.q.dim", ("a/b",)),
+        (at, {"code": {"query": "gravity_forces"}}, "outputs.code", ("'code'",)),
+        (at, {"a.b": {"query": "gravity_forces"}}, "outputs.a.b", ("'a.b'",)),
+        (
+            {**at, "v": {"values": [1, 2], "dim": "n"}, "a": {"values": [1], "dim": "n"}},
+            ok,
+            "vary.v",
+            ("'n'", "2", "1"),
+        ),
     ):
-        with pytest.raises(DynError) as caught:
+        with pytest.raises(DynError, match=naming(*words)) as caught:
             robot.study(vary, outputs).run()
-        assert all(word in f"{caught.value} {caught.value.path}" for word in words), str(caught.value)
+        assert caught.value.path == path, str(caught.value)
+        assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_wrenches_in_the_options_of_a_file(robot: Robot) -> None:
+    vary = {name: {"constant": 0.3} for name in ("q", "v", "a")}
+    push = {"link": robot.link_names[-1], "force": [0.0, 5.0, 0.0]}
+    tau = {"query": "inverse_dynamics", "options": {"wrenches": [push]}}
+    found = robot.study(vary, {"tau": tau}).run()
+    still = np.full(2, 0.3)
+    assert np.array_equal(found.tau, robot.inverse_dynamics(still, still, still, wrenches=Wrench(**push)))
+    push["links"] = push.pop("link")
+    with pytest.raises(InvalidArgumentError, match=naming("outputs.tau.options.wrenches[0]", "'links'", "force")):
+        robot.study(vary, {"tau": tau}).run()
+
+
+def test_a_payload_of_nothing(robot: Robot) -> None:
+    link = robot.link_names[-1]
+    outputs = {"tau": {"query": "gravity_forces"}}
+    at: dict[str, Any] = {"q": {"constant": 0.5}, f"payload.{link}.com": {"constant": [0.3, 0.0, 0.0]}}
+    for mass in ({"linspace": [0.0, 2.0, 3], "dim": "mass"}, {"values": [0, 1, 2], "dim": "mass"}):
+        tau = robot.study({**at, f"payload.{link}.mass": mass}, outputs).run().tau.values
+        assert np.array_equal(tau[0], robot.gravity_forces([0.5, 0.5]))
+        assert np.allclose(tau[2] - tau[1], tau[1] - tau[0], rtol=1e-12)
+    constant = robot.study({**at, f"payload.{link}.mass": {"constant": 0.0}}, outputs).run().tau.values
+    assert np.array_equal(constant, tau[0])
+    with pytest.raises(InvalidArgumentError, match=naming("at least 0 kg", "-1")):
+        robot.study({**at, f"payload.{link}.mass": {"values": [0, -1], "dim": "mass"}}, outputs).run()
 
 
 def test_checks_of_selected_outputs(robot: Robot) -> None:
@@ -336,7 +386,7 @@ def test_compiled_passes_against_plain_calls(robot: Robot, count: int) -> None:
     assert study._kernel is not None
     tiles: list[Any] = []
     add = study._add_tile
-    study._add_tile = lambda *what: (tiles.append(what[3]), add(*what))[1]  # type: ignore[method-assign]
+    study._add_tile = lambda *what: (tiles.append(what[2]), add(*what))[1]  # type: ignore[method-assign]
     found = study.run(workers=2)
     assert [part[0].stop - part[0].start for part in tiles] == ([1] if count % 8 else [])  # Python computes the rest
     states = study.plan.block([slice(0, count)])
@@ -387,6 +437,49 @@ def test_explain_computes_one_chunk_once(robot: Robot) -> None:
     assert computed == [(0, k, k + 1) for k in range(4)]
 
 
+def test_explain_computes_few_of_states_that_take_long(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_module, "PILOT_S", 0.0)  # every state takes long
+    study = _torques(robot, 200_000)
+    counts = _counted(study)
+    assert study.explain(workers=2).states_left == 200_000
+    assert counts == [8, 8]
+
+
+def test_explain_of_a_store(robot: Robot, tmp_path: Path) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    study = _torques(robot, 200_000)
+    new = study.explain(store=tmp_path / "s")
+    assert (new.states_left, new.chunks_left, new.tasks) == (200_000, 4, 1)
+    assert not (tmp_path / "s").exists()
+    with pytest.raises(KeyboardInterrupt):
+        study.run(tmp_path / "s", chunks=1, workers=1, progress=interrupt)
+    begun = study.explain(workers=1, store=tmp_path / "s")
+    assert (begun.states_left, begun.chunks, begun.chunks_left, begun.tasks) == (134_464, 4, 3, 4)
+    assert np.isclose(begun.seconds / study.explain(workers=1).seconds, 134_464 / 200_000)
+    study.run(tmp_path / "s")
+    again = _torques(robot, 200_000)
+    counts = _counted(again)
+    assert (again.explain(store=tmp_path / "s").seconds, counts) == (0.0, [])  # nothing is computed
+    with pytest.raises(FailedPreconditionError, match=naming("another robot or study")):
+        _torques(robot, 100).explain(store=tmp_path / "s")
+
+
+def _counted(study: Study) -> list[int]:
+    """Returns a list that gets the number of states of each tile that the study computes."""
+    counts: list[int] = []
+    tile, task = study._tile_answers, study.task
+
+    def counted(at: Any) -> Any:
+        counts.append(int(np.prod([part.stop - part.start for part in at])))
+        return tile(at)
+
+    study._tile_answers = counted  # type: ignore[method-assign]
+    study.task = lambda *what: (counts.append(-1), task(*what))[1]  # type: ignore[method-assign]
+    return counts
+
+
 def test_one_run_at_a_time(robot: Robot, tmp_path: Path) -> None:
     study = _torques(robot, 100)
     code = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX); print(1, flush=True)"
@@ -398,7 +491,7 @@ def test_one_run_at_a_time(robot: Robot, tmp_path: Path) -> None:
     ) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(FailedPreconditionError, match=naming("another run writes the store")):
+        with pytest.raises(FailedPreconditionError, match=naming("is written by another run")):
             study.run(tmp_path / "s")
         other.kill()
     assert study.run(tmp_path / "s").identical(study.run())  # the lock ended with its process
@@ -444,9 +537,9 @@ def test_repeated_names(robot: Robot) -> None:
     vary = {"q": {"uniform": [-1.0, 1.0]}}
     samples = {"sample": {"count": 8}}
     tau = {"query": "gravity_forces", "reduce": ["max", "min", "max"]}
-    with pytest.raises(InvalidArgumentError, match=naming("outputs.tau.reduce has 'max' twice")):
+    with pytest.raises(InvalidArgumentError, match=naming("outputs.tau.reduce: has 'max' twice")):
         robot.study(vary, {"tau": tau}, samples=samples)
-    with pytest.raises(InvalidArgumentError, match=naming("keep has 'sample' twice")):
+    with pytest.raises(InvalidArgumentError, match=naming("keep: has 'sample' twice")):
         robot.study(vary, {"tau": {**tau, "reduce": ["max"]}}, samples=samples, keep=["sample", "sample"])
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dyn_service import Robot
+from dyn_service import Robot, connect
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.support import shipped
 from tests.conftest import ROOT, URDF
@@ -147,3 +147,14 @@ for file in shipped.launch_files().values():
     assert {Path(line).parent for line in done.stdout.split()} == {share / "urdf"}
     shown = dyn("launch", "panda_computed_torque", "--show-args")
     assert shown.stderr == f"panda_computed_torque: {share / 'launch' / 'panda_computed_torque.launch.yaml'}\n"
+
+
+def test_a_missing_file_with_the_name_of_a_shipped_robot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for read in (Robot.from_urdf, Robot.from_file, connect):
+        with pytest.raises(NotFoundError, match=naming("the name of a shipped robot", "find_robot('panda')")):
+            read("panda")
+        with pytest.raises(NotFoundError) as caught:
+            read("nobody")
+        assert str(caught.value) == "the file nobody does not exist"
+    assert Robot.from_file(shipped.find_robot("panda")).nv == 8

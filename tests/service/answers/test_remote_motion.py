@@ -218,7 +218,7 @@ REFUSALS: list[tuple[dict[str, Any], type[DynError], str, str]] = [
         {"payload": Payload("quill", -1.0)},
         InvalidArgumentError,
         "inputs.payload.mass",
-        "payload.mass must be a positive mass",
+        "payload.mass must be a mass of at least 0 kg, found -1",
     ),
     ({"payload": 3}, InvalidArgumentError, "inputs.payload", "payload must be a Payload, found int"),
     ({"wrenches": "push"}, InvalidArgumentError, "wrenches", "wrenches must be a Wrench, a list of them or a function"),

@@ -279,7 +279,7 @@ def wrong_payloads() -> Iterator[tuple[str, Any]]:
     yield "no mass", {"link": LINK}
     yield "no link", {"mass": 1.0}
     yield "a link that is not there", {**one, "link": f"{LINK}9"}
-    yield "a mass of nothing", {**one, "mass": 0.0}
+    yield "a negative mass", {**one, "mass": -1.0}
     yield "a mass that is NaN", {**one, "mass": float("nan")}
     yield "a mass that is a text", {**one, "mass": "1"}
     yield "a mass that is a map", {**one, "mass": {"kg": 1.0}}
