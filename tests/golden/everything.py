@@ -18,7 +18,7 @@ PARTS = {
 
 
 LENGTH = 80
-"""Characters of the folder's path, whatever TMPDIR is, since some sentences cut long paths; sockets need a short one."""
+"""Characters of the folder's path, whatever TMPDIR is: some sentences cut long paths, and sockets need short ones."""
 
 
 def provoked(part: str) -> dict[str, str]:
