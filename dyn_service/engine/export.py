@@ -23,7 +23,7 @@ from dyn_service.api.arrays import found
 from dyn_service.api.inputs import row_of
 from dyn_service.api.queries import COMPUTATIONS, Query
 from dyn_service.api.spec import LISTS, PASSIVE_PARTS
-from dyn_service.engine.exported_inputs import NO_EXTRA_INPUTS, TEXTS, ExtraInputs, with_inputs
+from dyn_service.engine.exported_inputs import NO_EXTRA_INPUTS, TEXTS, ExtraInputs, passive_parts, with_inputs
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.certify import drawn_states
 from dyn_service.kernels.compiling import compiled
@@ -219,14 +219,13 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
     """
     robot._reject_mimic(row, method)
     robot._refuse_massless(row, method)
-    variant = extra.of(row)
-    kernel = robot.signature(row, method, variant)
+    kernel = robot.signature(row, method, extra.of(row, method))
     if kernel.empty:
         raise FailedPreconditionError(f"{row.name} has no results for robot '{robot.name}', so it is not exported")
     plain = not row.kernel_option or method == row.options[row.kernel_option].default
     query = next((name for name, of in LISTS.items() if row_of(name) is row), row.name.replace("+", "_and_"))
     name = "_".join((prefix, query) if plain else (prefix, query, method))
-    own = extra.defaults(robot, variant)
+    own = extra.defaults(robot, row, method)
     signature, entering = with_inputs(robot, extra, kernel, len(row.required), own)
     try:
         graph = robot._library.graph(kernel)
@@ -359,10 +358,8 @@ def _header(
 
 def _passive(robot: Robot, row: Query, method: str, extra: ExtraInputs) -> str:
     """Returns the sentence about the passive joint forces in a function."""
-    acting = row.passive[method]
-    named = [part for part in PASSIVE_PARTS if part in acting & robot.tree.passive.acts]
-    if extra.of(row).overlay and extra.friction:
-        named = [part for part in PASSIVE_PARTS if part in acting & {*named, "damping", "friction"}]
+    acts = robot.tree.passive.acts | {*extra.of_joints(row, method)}
+    named = [part for part in PASSIVE_PARTS if part in passive_parts(row, method) & acts]
     return f"Passive joint forces that act: {', '.join(named) or 'none'}."
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dyn_service.api.queries import Query
-from dyn_service.api.spec import Variant
+from dyn_service.api.spec import PASSIVE_PARTS, Variant
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.spatial import Mat, constant
 from dyn_service.kernels.frames import KernelTree
@@ -38,6 +38,9 @@ TEXTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """Unit and text of each input."""
 
+_OF_JOINTS = ("damping", "friction")
+"""The first numbers of each rate, in the order of `model.parameters`."""
+
 
 @dataclass(frozen=True)
 class ExtraInputs:
@@ -49,18 +52,24 @@ class ExtraInputs:
     payload: tuple[str, ...] = ()
     friction: bool = False
 
-    def of(self, row: Query) -> Variant:
+    def of(self, row: Query, method: str) -> Variant:
         """Returns the variant of a row's kernel."""
-        overlay = row.overlay is not None and bool(self.payload or self.friction)
+        overlay = row.overlay is not None and bool(self.payload or self.of_joints(row, method))
         return Variant(row.wrenches is not None and bool(self.wrenches), overlay)
 
-    def defaults(self, robot: Robot, variant: Variant) -> dict[str, np.ndarray]:
-        """Returns the default numbers of the inputs of a kernel, by name."""
+    def of_joints(self, row: Query, method: str) -> list[str]:
+        """Returns those of damping and friction that are inputs of a row."""
+        acting = passive_parts(row, method)
+        return [name for name in _OF_JOINTS if self.friction and name in acting]
+
+    def defaults(self, robot: Robot, row: Query, method: str) -> dict[str, np.ndarray]:
+        """Returns the default numbers of the inputs of a row, by name."""
+        variant = self.of(row, method)
         found = {"wrenches": np.zeros((len(self.wrenches), 6))} if variant.wrenches else {}
         if variant.overlay and self.payload:
             found["payload"] = np.zeros((len(self.payload), OF_BODY))
-        if variant.overlay and self.friction and robot.sizes["nr"]:
-            found |= {name: np.array(getattr(robot.tree.passive, name)) for name in ("damping", "friction")}
+        if variant.overlay and robot.sizes["nr"]:
+            found |= {name: np.array(getattr(robot.tree.passive, name)) for name in self.of_joints(row, method)}
         return found
 
     def entries(self, robot: Robot) -> dict[str, Sequence[str]]:
@@ -70,6 +79,11 @@ class ExtraInputs:
 
 
 NO_EXTRA_INPUTS = ExtraInputs()
+
+
+def passive_parts(row: Query, method: str) -> frozenset[str]:
+    """Returns the passive joint properties on which the answer of a row depends, or which are its outputs."""
+    return row.passive[method] | {name.rpartition(".")[2] for name in row.outputs} & {*PASSIVE_PARTS}
 
 
 def with_inputs(
@@ -123,9 +137,10 @@ def _entered(robot: Robot, extra: ExtraInputs, kernel: Signature, symbols: Mappi
         elif operand.kind == "overlay":
             name = operand.name.rpartition(".")[2]
             parts = [numbers[name]]
-            if name == JOINTS and "damping" in symbols:
+            if name == JOINTS and any(each in symbols for each in _OF_JOINTS):
                 table = ex.reshape(numbers[JOINTS], OF_RATE, operand.shape[0])
-                parts = [ex.vec(ex.vertcat(symbols["damping"].T, symbols["friction"].T, table[2:, :]))]
+                own = [symbols[each].T if each in symbols else table[k, :] for k, each in enumerate(_OF_JOINTS)]
+                parts = [ex.vec(ex.vertcat(*own, table[len(own) :, :]))]
         else:
             continue
         entered[operand.name] = ex.zeros(operand.size, 1) if operand.name in kernel.padded else ex.vertcat(*parts)

@@ -20,6 +20,7 @@ enum { ACCELERATION = VELOCITY + NV, FIRST = ACCELERATION + NV /* position and v
 enum { PAYLOAD = FIRST + NQ + NV /* mass, centre */, DAMPING = PAYLOAD + (PAYLOAD_BODY < 0 ? 0 : 4) };
 enum { FRICTION = DAMPING + NF, IMU = FRICTION + NF, COUNT = IMU + 6 * NI };
 enum { OK = 0, ERROR = 3 };
+#define MOST_STEPS 1e9 /* in one communication step: minutes; with some more, all lengths would be multiples of dt */
 enum { INSTANTIATED, INITIALIZING, STEPPING, TERMINATED };
 
 typedef struct {
@@ -247,6 +248,9 @@ static int advance(Instance *c, double at, double length)
         return ERROR;
     if (!isfinite(at))
         return failed(c, "the communication point is %g, expected a finite time", at);
+    if (count > MOST_STEPS)
+        return failed(c, "the communication step of %.17g s takes %g steps of dt = %.17g s, at most %g are allowed", length,
+                      count, dt, MOST_STEPS);
     if (!(count >= 1.0 && fabs(length - count * dt) <= 1e-6 * dt))
         return failed(c, "the communication step of %.17g s is no multiple of dt = %.17g s", length, dt);
     for (double k = 1.0; k <= count; k++) {

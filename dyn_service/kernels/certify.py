@@ -519,7 +519,7 @@ def rounded_at_random(program: ex.Program, inputs: Sequence[Array]) -> list[Arra
     factors = list(errors)
 
     def rounded(k: int, value: Array) -> Any:
-        return np.multiply(value, factors[k % len(factors)], out=value)
+        return np.multiply(value, factors[k % len(factors)], out=value if isinstance(value, np.ndarray) else None)
 
     def constant(k: int, value: float) -> Any:
         # Whole numbers are part of the equations, not of the robot; they are exact.

@@ -268,7 +268,7 @@ class ExpectedLinks(Measured):
         ratio = sizes / self.d[:, None]
         return {
             "inertia": self._inertias(J, sizes),
-            "resistance": ("matrix", np.diag(double(vector(R)).ravel()), None),
+            "resistance": ("matrix", np.diag(double(vector(R)).ravel()), 1.0),
             "gain": ("rows", gain, ratio * np.abs(gain / ratio).max(axis=1, keepdims=True)),
             "influence": self.influence_operators("beta")["phi"],
         }

@@ -321,6 +321,21 @@ def test_errors_of_the_unit(version: int, folder: Path) -> None:
     assert unit.call("GetDirectionalDerivative") == 3
 
 
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(("dt", "count"), [(1e-300, "1e+298"), (5e-324, "inf"), (1e-12, "1e+10")])
+def test_steps_that_would_take_for_ever(version: int, dt: float, count: str, folder: Path) -> None:
+    unit, of = Unit(fmu(folder, "arm", version)), robot("arm")
+    unit.begin(*drawn(of, 3), dt=dt)
+    before = unit.state()
+    assert unit.step(0.0, 0.01) == 3
+    assert unit.messages == [
+        f"the communication step of 0.01 s takes {count} steps of dt = {dt:.17g} s, at most 1e+09 are allowed"
+    ]
+    assert unit.state() == before
+    assert unit.step(0.0, 5 * dt) == 0
+    assert unit.now()[0] == 5 * dt
+
+
 def test_units_with_other_steps_have_other_tokens(tmp_path: Path) -> None:
     """A saved state or a reference to one of them must not be taken for the other's."""
     tokens: list[str] = []

@@ -22,6 +22,7 @@ from dyn_service.api.queries import (
     JointNumbers,
     Overlay,
     Payload,
+    Wrench,
 )
 from dyn_service.api.spec import PASSIVE_PARTS, Variant
 from dyn_service.engine.robot import Robot
@@ -83,6 +84,19 @@ def test_every_row_equals_that_of_the_edited_robot(name: str) -> None:
             ours = numbers(mine.evaluate(row.name, {**given, "overlay": edit.overlay}, option), row)
             for output, expected in theirs.items():
                 assert apart(ours[output], expected) < 1e-13, (row.name, method, output)
+
+
+@pytest.mark.parametrize("wrenches", [(), (Wrench("pendulum", (1.0, 2.0, 3.0), (4.0, 5.0, 6.0), frame="world"),)])
+def test_derivatives_of_an_rk4_step(wrenches: tuple[Wrench, ...]) -> None:
+    """The compiled kernel with its certificate, which the rows above have not."""
+    mine = Robot.from_urdf(URDF / "cart_pendulum.urdf")
+    other = mine.with_payload(Payload("pendulum", 2.0, (0.1, 0.2, 0.3)))
+    q, v, tau = np.random.default_rng(3).normal(size=(3, 5, mine.nv))
+    expected = other.step_derivatives(q, v, tau, 1e-2, integrator="rk4", wrenches=wrenches)
+    overlay = mine.overlay_of(other)
+    found = mine.step_derivatives(q, v, tau, 1e-2, integrator="rk4", overlay=overlay, wrenches=wrenches)
+    for name in QUERIES["step_derivatives"].outputs:
+        assert apart(getattr(found, name), getattr(expected, name)) < 1e-13, name
 
 
 OF_BODIES = {"branch_inertias": {"influence"}, "influence_operators": {"phi"}, "mass_matrix_steps": {"momenta"}}

@@ -17,10 +17,15 @@ PARTS = {
 }
 
 
+LENGTH = 80
+"""Characters of the folder's path, whatever TMPDIR is: some sentences cut long paths, and sockets need short ones."""
+
+
 def provoked(part: str) -> dict[str, str]:
     """Returns the text of each case of a part, provoked now."""
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "folder"
-        folder.mkdir()
+        padding = "_" * (LENGTH - len(temporary) - len("//folder"))
+        folder = Path(temporary) / padding / "folder"
+        folder.mkdir(parents=True)
         made = made_of(PARTS[part](folder), folder)
     return {f"{part}: {name}": text for name, text in made.items()}

@@ -20,6 +20,9 @@ import pytest
 
 from dyn_service import JointNumbers, Overlay, Payload, Robot, Wrench
 from dyn_service.api.queries import QUERIES
+from dyn_service.api.spec import Variant
+from dyn_service.dynamics.expressions import INPUT
+from dyn_service.engine.exported_inputs import ExtraInputs
 from dyn_service.errors import (
     DynError,
     FailedPreconditionError,
@@ -29,7 +32,10 @@ from dyn_service.errors import (
 )
 from dyn_service.kernels import budget
 from dyn_service.kernels.export import TARGETS, target_of
+from dyn_service.kernels.frames import kernel_tree
+from dyn_service.kernels.graph import trace
 from dyn_service.model.description import RootType
+from dyn_service.model.parameters import JOINTS, OF_RATE
 from tests.conftest import ROOT, URDF
 
 VALUES = ("inverse_dynamics", "forward_dynamics")
@@ -499,6 +505,35 @@ def test_wrenches_payload_and_friction_are_inputs(pushed: tuple[Robot, Path]) ->
         expected = robot.inverse_dynamics(q, v, a, wrenches=None if w is None else acting, overlay=overlay)
         call(library, "panda_inverse_dynamics", 700, q, v, a, w, p, d, f, None, tau)
         np.testing.assert_allclose(tau, expected, rtol=0, atol=1e-14 * np.abs(expected).max())
+
+
+def test_damping_and_friction_are_inputs_of_the_rows_that_read_them() -> None:
+    """Of those whose kernels do, which take the numbers of every joint."""
+    robot = Robot.from_urdf(URDF / "cart_pendulum.urdf")
+    listed = set()
+    for row, method in ((x, method) for x in QUERIES.values() if x.overlay for method in x.kernels):
+        signature = robot.signature(row, method, Variant(overlay=True))
+        (k,) = (k for k, operand in enumerate(signature.inputs) if operand.name.endswith(f".{JOINTS}"))
+        program = trace(kernel_tree(robot.tree, signature.bodies), signature).program
+        read = {entry % OF_RATE for code, of, entry in program.instructions if code == INPUT and of == k}
+        found = ExtraInputs(friction=True).of_joints(row, method)
+        assert found == [name for place, name in enumerate(("damping", "friction")) if place in read], row.name
+        listed |= {row.name} if found else set()
+    assert {"step", "passive_forces"} <= listed
+    assert not {"mass_matrix", "energy", "force_torque"} & listed
+    with pytest.raises(InvalidArgumentError, match="none of the queries takes friction: omit it"):
+        robot.export(["mass_matrix"], "nowhere", friction=True)
+
+
+def test_functions_take_only_what_has_an_effect(tmp_path: Path) -> None:
+    robot = Robot.from_urdf(URDF / "cart_pendulum.urdf")
+    robot.export(["mass_matrix", "inverse_dynamics"], tmp_path / "all", friction=True)
+    robot.export(["mass_matrix"], tmp_path / "one")
+    headers = [(tmp_path / folder / "cart_pendulum.h").read_text() for folder in ("all", "one")]
+    assert "int cart_pendulum_mass_matrix_eval(const double *q, double *mass_matrix, double *w);" in headers[0]
+    assert headers[0].count("optional damping: ") == headers[0].count("optional friction: ") == 1
+    sizes = [re.findall(r"MASS_MATRIX_W \d+", header) for header in headers]
+    assert sizes[0] == sizes[1], "the same function"
 
 
 @needs_compiler

@@ -58,7 +58,12 @@ def test_every_query_is_measured() -> None:
         expected = Expected(exact, given, acted=acted)
         for query in (*QUICK, *LINKS):
             for method in QUERIES[query].kernels:
-                assert set(expected.answers(query, method)) == set(QUERIES[query].outputs), query
+                answers = expected.answers(query, method)
+                assert set(answers) == set(QUERIES[query].outputs), query
+                # Every output has a scale, so that a wrong one is found.
+                for name, (kind, value, scale) in answers.items():
+                    size = sum(part[1].size for row in value for part in row) if kind == "parts" else value.size
+                    assert expected._error((kind, value, scale), np.full(size, np.inf)) == np.inf, (query, name)
 
 
 @pytest.mark.parametrize("group", wide(range(GROUPS), {0}.__contains__))
