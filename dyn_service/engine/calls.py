@@ -1,8 +1,8 @@
 """Calls of rows, resolved once for each combination of options.
 
-The first call of a combination is evaluated and checked step by step (`Robot._evaluate`). Later ones run the kernel
-directly: by its direct call, and by its gufunc for several leading axes. They return None for arguments that need the
-evaluation, such as invalid ones, which only the evaluation reports.
+`Robot._evaluate` checks and evaluates the first call of a combination step by step, and the combination is then bound:
+later calls run the kernel by its direct call, or by its gufunc for arguments that the direct call refuses. A bound call
+returns None for arguments that need `Robot._evaluate`, such as invalid ones, which only it reports.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dyn_service.support import buffers
 from dyn_service.support.buffers import LARGE_BYTES
 
 Call = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
-"""The required and the optional arguments of a row -> its result, or None."""
+"""The required and the optional arguments of a row -> its result; None for arguments that need `Robot._evaluate`."""
 
 Out = tuple[Array | None, ...]
 """The array of each output, or None for a new one."""
@@ -40,23 +40,23 @@ Finish = Callable[[Any, tuple[Any, ...]], Any]
 """The outputs of a kernel and the required arguments of a row -> its result."""
 
 MAX_COMBINATIONS = 64
-"""Combinations of options cached for each row; if there are more, all are resolved again."""
+"""Combinations of options bound for each row; one more clears them all."""
 
 MAX_CACHED, MAX_ROBOTS = 64, 64
-"""Robots with overlays cached for each robot, and the number of robots that one of them may contain: some megabytes."""
-
+"""Overlaid robots cached for each robot, and the number of robots that one of them may contain: some megabytes."""
 
 PART_BYTES = 1 << 23
-"""Bytes of machine code that a thread runs at least, once for each vector of states: some 0.1 ms."""
-
+"""Least work of a thread, in bytes of machine code run for its vectors of states (`Loop.work` for each): some 0.4 ms,
+see `kernels.direct.HELD_BYTES`.
+"""
 
 _THREADS_FROM = 1 << 12
-"""States of a batch from which threads are considered if no kernel of the row is bound."""
+"""Number of states from which threads are considered; fewer if the code of a bound kernel is long."""
 
 
 @lru_cache(maxsize=1)
 def _threads(process: int) -> ThreadPoolExecutor:
-    """Returns the threads of this process, which are started when they are needed; a forked one has its own."""
+    """Returns the thread pool of this process; a forked one has its own. Threads start when they are needed."""
     return ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="dyn_service")
 
 
@@ -65,13 +65,13 @@ class BoundCall:
     """A row with chosen options: its kernels, and the conversion of arguments to their inputs.
 
     kernel: the gufunc without external wrenches; None if it is not loaded. direct, with_wrenches: its direct calls
-    without and with external wrenches (`kernels.direct`). operands: the inputs of `kernel` after the required ones:
-    index among the optional arguments, -1 if no argument sets it, and the array that replaces None. vectors: by index
-    of a required argument that may be one number, the shape of its vector. still: indices of the required arguments
-    that must be 0 for the entries `locked`. finish: outputs of a kernel and required arguments -> result; None if the
-    output is the result. in_place: whether the result consists of these arrays as they are. loaded: the kernels that
-    were loaded when the row was bound. signature: that of `kernel`. size: bytes of machine code that it runs for a
-    vector of states.
+    without and with external wrenches (`kernels.direct`). operands: for each input of `kernel` after the required ones,
+    its index among the optional arguments, -1 if no argument sets it, and the array that replaces None. vectors: by
+    index of a required argument that may be one number, the shape of its vector. still: indices of the required
+    arguments whose entries `locked` must be 0. finish: outputs of a kernel and required arguments -> result; None if
+    the output is the result. in_place: whether the result consists of the output arrays as they are. loaded: the
+    variants whose kernels were loaded when the row was bound. signature: that of `kernel`. size: bytes of machine code
+    that it runs for a vector of states.
     """
 
     kernel: np.ufunc | None
@@ -89,11 +89,11 @@ class BoundCall:
 
     @property
     def threads_from(self) -> int:
-        """The number of states from which a batch is computed by two threads."""
+        """The number of states from which two threads compute a batch."""
         return -(-2 * PART_BYTES // max(self.size, 1)) * host().lanes
 
     def _moves(self, given: tuple[Any, ...]) -> bool:
-        """Returns whether a locked joint moves."""
+        """Whether a locked joint moves."""
         for k in self.still:
             x = kernel_input(given[k])
             if x.ndim == 1:
@@ -106,12 +106,12 @@ class BoundCall:
     def answer(
         self, given: tuple[Any, ...], others: tuple[Any, ...], wrenches: int, out: Out = (), workers: int = 1
     ) -> Any:
-        """Returns the outputs of the kernel, also for arguments that the direct call refuses; None if it cannot.
+        """Returns the outputs of the kernel; None for arguments that need `Robot._evaluate`.
 
         Args:
             given: The required arguments.
             others: The optional arguments; an overlay among them is not read.
-            wrenches: The index of external wrenches among them; -1: without wrenches.
+            wrenches: The index of the external wrenches among the optional arguments; -1: without wrenches.
             out: The array of each output, or None for a new one; () if all are new.
             workers: The largest number of threads.
         """
@@ -183,12 +183,12 @@ class BoundCall:
 
 
 def in_threads(compute: Callable[[slice], bool], states: int, parts: int) -> bool:
-    """Computes parts of a batch, each in a thread with the caller's `numpy.errstate`; returns whether all could.
+    """Computes a batch in parts, each in a thread with the caller's `numpy.errstate`; returns whether all succeeded.
 
     Args:
-        compute: Computes some states; returns whether it could.
+        compute: Computes the states of a slice; returns whether it succeeded.
         states: The number of states.
-        parts: The number of parts. The caller's thread computes the last one.
+        parts: The number of parts. The calling thread computes the last one.
     """
     lanes = host().lanes
     step = -(-states // (parts * lanes)) * lanes
@@ -207,7 +207,7 @@ def _listed(wrenches: Any) -> Sequence[Wrench]:
 
 
 def _arrays_of(wrenches: Any) -> Iterator[Array]:
-    """Returns the arrays in external wrenches."""
+    """Yields the arrays in external wrenches. Raises TypeError for an object that is no `Wrench`."""
     for wrench in _listed(wrenches):
         if not isinstance(wrench, Wrench):
             raise TypeError
@@ -248,12 +248,12 @@ def _part(others: tuple[Any, ...], wrenches: int, part: Any) -> tuple[Any, ...]:
 class RowCalls:
     """The bound calls of one row of a robot.
 
-    call: the call of the row, with any options; it returns None if these are not bound.
+    call: the call of the row with any options; it returns None if they are not bound.
 
     Args:
         row: The row.
-        names: By index of a required argument, the input for each name.
-        cache: The robots with overlays.
+        names: By index of a required argument that is a name, the kernel's input for each name.
+        cache: The overlaid robots.
     """
 
     call: Call
@@ -282,8 +282,8 @@ class RowCalls:
         Args:
             others: The optional arguments.
             bound: The call with these options.
-            direct: Its direct call, which returns None for other options. With default options it is tried first,
-                because it is faster than finding the combination.
+            direct: A direct call that compares the options itself and returns None for others. That of the default
+                options is tried first, because this is faster than finding the combination.
             with_wrenches: The same with external wrenches.
         """
         if len(self._bound) >= MAX_COMBINATIONS:
@@ -383,17 +383,17 @@ class RowCalls:
 def _view_with(
     cache: OverlayCache, row: str, overlay: int, gravity: int, passive: int
 ) -> Callable[[tuple[Any, ...]], Any]:
-    """Returns a function from the optional arguments of a row to the calls of the robot with the overlay among them.
+    """Returns a function from the optional arguments of a row, one an overlay, to the calls of the overlaid robot.
 
-    It raises LookupError if that robot is not kept or has no calls of the row. It returns None if the overlay
+    It raises LookupError if that robot is not in the cache or has no calls of the row. It returns None if the overlay
     contradicts an argument.
 
     Args:
-        cache: The robots with overlays.
+        cache: The overlaid robots.
         row: The name of the row.
-        overlay: The index of the overlay among the optional arguments; likewise `gravity` and `passive`, or -1.
-        gravity: That of gravity.
-        passive: That of the option for passive forces.
+        overlay: The index of the overlay among the optional arguments.
+        gravity: The index of gravity, or -1.
+        passive: The index of the option for passive forces, or -1.
     """
     known = cache.by_id
 
@@ -410,9 +410,9 @@ def _view_with(
 
 
 def _key_of(row: Query) -> Callable[[tuple[Any, ...]], Hashable]:
-    """Returns the function from the optional arguments of a row to a key that is equal for equal options and names.
+    """Returns the function from the optional arguments of a row to a key: their options and names, and the types.
 
-    It contains the types, since True equals 1. It raises TypeError for values that no option has.
+    Types are part of the key because True equals 1. The function raises TypeError for names that are no list or tuple.
     """
     by_name = {*row.by_name, *(name for name, option in row.options.items() if option.type == "names")}
     places = [k for k, name in enumerate(row.optional_arguments) if name in row.options or name in by_name]
@@ -438,14 +438,14 @@ def _key_of(row: Query) -> Callable[[tuple[Any, ...]], Hashable]:
 
 
 class OverlayCache:
-    """The robots with overlays that were used last, by identity and by content of the overlay."""
+    """Overlaid robots, by identity and by content of the overlay; cleared when it holds `MAX_CACHED`."""
 
     def __init__(self) -> None:
         self._by_content: dict[Hashable, Any] = {}
         self.by_id: dict[int, tuple[Overlay, Any]] = {}  # keeps the overlay, so that its id is not reused
 
     def find(self, overlay: Overlay) -> Any:
-        """Returns the robot with an overlay of this content; None if there is none."""
+        """Returns the robot with an overlay of this content; None if it is not in the cache."""
         if (known := self.known(overlay)) is not None:
             return known
         try:
@@ -457,7 +457,7 @@ class OverlayCache:
         return view
 
     def get(self, overlay: Overlay, make: Callable[[], Any]) -> Any:
-        """Returns the robot with an overlay; `make` makes it."""
+        """Returns the robot with an overlay, made by `make` if it is not in the cache."""
         view = self.find(overlay)
         if view is None:
             view = make()
@@ -469,11 +469,11 @@ class OverlayCache:
             for kept in (self._by_content, self.by_id):
                 if len(kept) >= MAX_CACHED:
                     kept.clear()
-            with suppress(TypeError):  # it may change
+            with suppress(TypeError):  # an overlay with a value of a type that may change
                 self._by_content[overlay.content] = view
                 self.by_id[id(overlay)] = overlay, view
 
     def known(self, overlay: Overlay) -> Any:
-        """Returns the robot with this overlay; None if it is not kept."""
+        """Returns the robot with this overlay, the same object; None if it is not in the cache."""
         known = self.by_id.get(id(overlay))
         return None if known is None else known[1]

@@ -71,7 +71,7 @@ from dyn_service.support.suggestions import did_you_mean
 _LOG = logging.getLogger(__name__)
 
 MAX_SIGNATURES = 1024
-"""Signatures kept for each robot: a client may ask for any list of queries."""
+"""Signatures kept for each robot. Clients may ask for any list of queries, so their number has no other bound."""
 
 
 class Shared(NamedTuple):
@@ -116,8 +116,9 @@ class Robot(RobotQueries):
     def workers(self) -> int:
         """The number of threads that compute a large batch, 1 by default. The results are the same to the last bit.
 
-        The argument `workers` of a call replaces it. Batches have one leading axis; smaller ones take one thread. The
-        threads are kept for later calls. Set it to the number of cores that no other work needs.
+        The argument `workers` of a call replaces it. Only batches with one leading axis are split, and small ones are
+        computed by the calling thread. The threads are kept for later calls. Set it to the number of cores that no
+        other work needs.
         """
         return self._workers
 
@@ -220,7 +221,7 @@ class Robot(RobotQueries):
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = {name: self.__dict__[name] for name in ("massless_joint",) if name in self.__dict__}
-        return type(self), (self._description,), known  # properties that take long to compute are included
+        return type(self), (self._description,), known  # with the property that is slow to compute, if it is known
 
     @property
     def gravity(self) -> Array:
@@ -253,9 +254,9 @@ class Robot(RobotQueries):
 
     @cached_property
     def without_passive(self) -> Robot:
-        """This robot without passive forces, used if `passive` is False; itself if it has no passive forces.
+        """This robot without passive forces, which answers calls with `passive=False`.
 
-        It has its own kernels, made on first use.
+        The robot itself if it has no passive forces; else a robot with kernels of its own, made on first use.
         """
         return type(self)(without_passive(self._description)) if self._tree.passive.acts else self
 
@@ -319,8 +320,8 @@ class Robot(RobotQueries):
 
         Args:
             queries: Names of queries, and of the purposes `control`, `verify` and `simulate` (see `preparation`). None
-                means `control`, the queries of control loops. All methods are made, without external wrenches; those of
-                large robots that need too many operations are logged and left out, unless a query has no other method.
+                means `control`, the queries of control loops. All methods are made, without external wrenches. A method
+                that needs too many operations is logged and skipped, unless it is the first of its query.
             progress: Called after each kernel with its name and the time it took in seconds.
 
         Raises:
@@ -608,7 +609,8 @@ class Robot(RobotQueries):
             InvalidArgumentError: An input or option is missing, unknown, or has the wrong shape, type or value; `path`
                 names it. The list of queries is invalid.
             NotFoundError: The robot has no link or joint of that name.
-            FailedPreconditionError: Forward dynamics has no solution because a moving branch has no mass.
+            FailedPreconditionError: A query has no answer for this robot: it inverts the mass matrix, which is singular
+                because a branch has no inertia along its joint, or it requires independent joints.
             ResourceExhaustedError: See `RobotQueries.evaluate`.
         """
         if inputs is not None:
@@ -647,7 +649,7 @@ class Robot(RobotQueries):
         return self._separately(row, given) if trimmed is None else trimmed
 
     def _separately(self, row: Query, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the result of a list by the calls of its queries."""
+        """Returns the result of a list, computed by one call for each of its queries."""
         some = [{name: x for name, x in given.items() if name in part.parameters} for part in row.parts]
         calls = [call_of(part.name, of) for part, of in zip(row.parts, some, strict=True)]
         return {part.name: self._ask(part.name, required, others) for part, required, others in calls}
@@ -672,7 +674,7 @@ class Robot(RobotQueries):
         return fill(entry, answer, arrays) if arrays else answer
 
     def _answer(self, row: Query, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
-        """Answers calls that are not bound: accepts all arguments and reports errors. Binds their options."""
+        """Answers a call that is not bound, with any arguments, and binds its options; reports errors in arguments."""
         if holds_labelled(given) or holds_labelled(others):
             return labelled(self, row, row.named(given, others))
         inputs, options = row.arguments(given, others)
@@ -689,11 +691,11 @@ class Robot(RobotQueries):
         return answer
 
     def _bind(self, row: Query, options: Mapping[str, Any]) -> None:
-        """Binds options of a row if a kernel for them is loaded and the matrix that it inverts is regular.
+        """Binds options of a row if a kernel for them is loaded and the mass matrix is regular where it is inverted.
 
         Args:
             row: The row of the table.
-            options: Valid options and inputs given by name; others have their defaults.
+            options: Valid options, and valid inputs given by name; those not in it have their defaults.
         """
         if row.constant:
             return
@@ -746,7 +748,7 @@ class Robot(RobotQueries):
             method: The choice of the option that selects the kernel.
             loaded: The variants of the kernel that are loaded.
             others: The optional arguments of the row with these options.
-            rows: The indices of the selected rows. If the kernel computes these only, `in_place` is true.
+            rows: The indices of the selected rows; None: all. If the calls write only these, `in_place` is true.
         """
         plain, library, left_out = self.signature(row, method), self._library, self._left_out_of(row)
         some = None if rows is None or WITHOUT_WRENCHES not in loaded else library.selected(plain, rows)
@@ -760,7 +762,7 @@ class Robot(RobotQueries):
         fixed = {
             name: array for name, array in left_out.items() if name in row.by_name or name not in row.optional_arguments
         }
-        # An input given by name is not an input of the kernel but chooses one, so it is read as an option.
+        # An input given by name is a one-hot vector that is fixed here; the name itself is compared like an option.
         accepted = {
             f"{name} by name" if name in row.by_name else name: x if name in row.by_name else left_out.get(name, x)
             for name, x in given.items()
@@ -807,17 +809,17 @@ class Robot(RobotQueries):
         return bound, first, first_with_wrenches
 
     def _still(self, row: Query) -> tuple[list[int], list[int]]:
-        """Returns the indices of the required inputs that must be 0 for locked joints, and the entries of these."""
+        """Returns the indices of the required inputs that must be 0 for locked joints, and their entries."""
         return [], []
 
     def _finish(self, row: Query, selection: Selection | None, *, world: bool, selected: bool) -> Finish | None:
-        """Returns the conversion of a kernel's outputs to the result with chosen options; None if there is none.
+        """Returns the conversion of a kernel's outputs to the result; None if the output is the result.
 
         Args:
             row: The row of the table.
             selection: The selected rows.
             world: Whether vectors are in world axes.
-            selected: Whether the outputs consist of the selected rows already.
+            selected: Whether the outputs consist of the selected rows only.
         """
         if row.result_type is None and not world and selection is None:
             return None
@@ -863,9 +865,9 @@ class Robot(RobotQueries):
         return entry.function("run")(robot, **arguments)
 
     def asked(self, row: Computation, arguments: dict[str, Any]) -> Robot:
-        """Returns the robot of a computation: this robot with the overlay, payload and `passive` of the arguments.
+        """Returns the robot that computes: this robot with the overlay, payload and `passive` of the arguments.
 
-        Removes these arguments.
+        Removes these from the arguments.
 
         Args:
             row: The row of the table.
@@ -933,7 +935,7 @@ class Robot(RobotQueries):
         return outputs
 
     def cached_overlaid(self, overlay: Overlay, path: str) -> Robot:
-        """Returns the robot that answers calls with this overlay. The last ones are kept, unlike those of `overlaid`.
+        """Returns the robot with this overlay from the cache, or makes it and keeps it there, unlike `overlaid`.
 
         Args:
             overlay: The overlay.
@@ -971,14 +973,14 @@ class Robot(RobotQueries):
             )
 
     def _parameters(self, row: Query) -> dict[str, Array]:
-        """Returns the numbers of the robot as inputs of a parametric kernel, by operand."""
+        """Returns the numbers of the robot as inputs of a parametric kernel, by operand; none for other kernels."""
         return {}
 
     def _check_still(self, row: Query, arguments: Mapping[str, Array]) -> None:
         """Refuses motions of locked joints."""
 
     def _constant(self, row: Query, chosen: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns outputs that do not depend on a state, computed from the tree in each call."""
+        """Returns the outputs of a row that depends on no state, computed from the tree."""
         module, _, name = row.kernels[""].partition(".")
         function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
         options = {name: value for name, value in chosen.items() if name != row.rows_option}
@@ -988,7 +990,7 @@ class Robot(RobotQueries):
         return outputs
 
     def _run(self, row: Query, signature: Signature, arguments: Mapping[str, Array]) -> dict[str, Any]:
-        """Returns the outputs of a row, also those without entries, which no kernel computes."""
+        """Returns the outputs of a row. Those without entries, which no kernel computes, are added."""
         given, lead = operands(signature, arguments)
         answer = () if signature.empty else self._kernel(signature)(*given)
         arrays = answer if isinstance(answer, tuple) else (answer,)
@@ -1005,7 +1007,7 @@ class Robot(RobotQueries):
         return self._library.kernel(signature)
 
     def signature(self, row: Query, method: str, variant: Variant = WITHOUT_WRENCHES) -> Signature:
-        """Returns function and operand shapes of one kernel of this robot: row, method and additional inputs."""
+        """Returns the signature of a kernel of this robot: of a row, one of its methods, with or without wrenches."""
         key = (row.name, method, variant)
         known = self._signatures.get(key)
         if known is None:
@@ -1019,7 +1021,7 @@ class Robot(RobotQueries):
 
     @property
     def sizes(self) -> Sizes:
-        """The dimensions in the shapes of the table, with `nb` for trees whose bodies are links."""
+        """The sizes of the table's dimensions; `nb` is the number of links."""
         return self._rows.sizes
 
     def _argument(self, row: Query, name: str, value: Any) -> Array:
@@ -1035,7 +1037,7 @@ class Robot(RobotQueries):
         return operand(name, spec, value, spec.dims(self._sizes(links=row.links)), len(self.joint_names))
 
     def _is_refused(self, row: Query, method: str) -> bool:
-        """Whether there is no result, and so no kernel, because the robot has mimic joints."""
+        """Whether a method has no result, and no kernel, because the robot has mimic joints."""
         return method in row.rejects_mimic and self._tree.has_mimics
 
     def _reject_mimic(self, row: Query, method: str) -> None:
@@ -1048,7 +1050,7 @@ class Robot(RobotQueries):
             )
 
     def _left_out_of(self, row: Query) -> dict[str, Array]:
-        """Returns the default values of the optional inputs except wrenches and overlays, in order."""
+        """Returns the default values of the optional inputs except wrenches, and the numbers of an overlay."""
         left_out = row.optional - {row.wrenches, row.overlay}
         return {name: self._left_out(row, name) for name in row.inputs if name in left_out} | self._parameters(row)
 
@@ -1058,7 +1060,7 @@ class Robot(RobotQueries):
         return self._gravity if default is None else self._defaults.setdefault(default, np.array(default))
 
     def _is_singular(self, row: Query, method: str) -> bool:
-        """Whether there is no result, and so no kernel, because the mass matrix to invert is singular."""
+        """Whether a method has no result, and no kernel, because it inverts the mass matrix, which is singular."""
         return method in row.inverts_mass_matrix and self.massless_joint is not None
 
     def _refuse_massless(self, row: Query, method: str) -> None:
@@ -1085,7 +1087,7 @@ class Robot(RobotQueries):
 
     @cached_property
     def _one_hot_links(self) -> dict[str, Array]:
-        """The input of a kernel for each link's name."""
+        """The input of a kernel for each link: a vector with 1 at its index."""
         return {name: one_hot("link", name, self.link_names, self.name, "") for name in self.link_names}
 
     def _rotations(self, q: Array) -> Array:
@@ -1107,11 +1109,11 @@ class Robot(RobotQueries):
 
 
 class _Whole(dict[str, Any]):
-    """The result of a list, of which some query may have leading axes of other queries' inputs."""
+    """The result of a list in which a query may have leading axes that only inputs of other queries have."""
 
 
 def _results(row: Query, labels: Mapping[str, Any]) -> Finish:
-    """Returns the conversion of the outputs of a kernel to the result of a list; see `Query.result`."""
+    """Returns the conversion of the outputs of a list's kernel to its result, as `Query.result` does it."""
     parts, first = [], 0
     for part in row.parts:
         last = first + len(part.outputs)
@@ -1130,7 +1132,7 @@ def _results(row: Query, labels: Mapping[str, Any]) -> Finish:
         if len(shape) == core:
             return found  # of one state
         lead = shape[: len(shape) - core]
-        for own in places:  # does each query have an input with all leading axes?
+        for own in places:  # if each query has an input with all leading axes, so has its result
             for k in own:
                 x = given[k]
                 if x.__class__ is np.ndarray and x.shape[:-1] == lead:

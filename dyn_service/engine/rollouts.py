@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 MAX_STATES = 1 << 17
-"""States that are computed before Python runs, for Ctrl-C: tens of milliseconds."""
+"""States that compiled code computes between two checks for Ctrl-C: tens of milliseconds."""
 
 _KINDS: Mapping[str, Kind] = {"q": "position", "v": "velocity", "q_ref": "position", "v_ref": "velocity"}
 _INPUTS: Mapping[str, tuple[str, ...]] = {
@@ -30,7 +30,7 @@ _INPUTS: Mapping[str, tuple[str, ...]] = {
     "state_feedback": ("q", "v", "q_ref", "v_ref", "position_gain", "velocity_gain", "tau"),
     "limited": ("tau", "added", "limit", "free"),
 }
-"""The functions of `dynamics/feedback.py`, which are no rows of the table, and their inputs."""
+"""The functions of `dynamics/feedback.py`, which are not rows of the table, and their inputs."""
 
 
 def signature_of_term(robot: Robot, name: str) -> Signature:
@@ -48,7 +48,7 @@ def signature_of_term(robot: Robot, name: str) -> Signature:
 
 
 def evaluated(robot: Robot, name: str, inputs: Mapping[str, Array]) -> Array:
-    """Returns the efforts (..., nv) of a term of a law at a state. inputs: (..., n) each; may include the gravity."""
+    """Returns the efforts (..., nv) of a term of a law at a state. inputs: (..., n) each; of a query also gravity."""
     if name in QUERIES:
         found: Array = getattr(robot, name)(**inputs)
         return found
@@ -70,15 +70,16 @@ def repeat_steps(
     tau: Array | str,
     law: Sequence[Term],
 ) -> bool:
-    """Computes states one after the other, as calls of `step` do, to the last bit; returns whether it could.
+    """Computes many steps, with the bits of repeated calls of `step`; returns whether it succeeded.
 
-    It cannot if a kernel is not loaded, which a single step ensures, or if there is nothing to compute.
+    It does nothing and returns False if a kernel is not in memory, which one call of `step` ensures, or cannot be
+    called so (`KernelLibrary.block`), as of a robot without movable joints.
 
     Args:
         robot: The robot.
         integrator: The option of `step`.
         state: q (..., nq) and v (..., nv) at the start.
-        records: Positions and velocities after each `every` steps, (records, ..., n), with contiguous entries.
+        records: Set to positions and velocities after each `every` steps, (records, ..., n), with contiguous entries.
         every: Number of steps between two records.
         dt: s.
         gravity: (..., 3); None: the robot's own.

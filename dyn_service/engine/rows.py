@@ -3,9 +3,8 @@
 A row may belong to a link, a URDF joint, a moving body, or a pair of moving bodies: a body and itself or one that
 carries it. A pair is a block of an influence operator, which maps the axes of its column to those of its row.
 
-Also the conversion of arguments to the inputs of kernels.
-
-Also the description of a robot for clients, and the receipt of its import.
+Also the conversion of arguments to the inputs of kernels, the description of a robot for clients, and the receipt of
+its import.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from dyn_service.support.suggestions import did_you_mean
 class Rows:
     """The rows of one robot.
 
-    sizes: with `nb` for trees whose bodies are links.
+    sizes: the sizes of the table's dimensions; `nb` is the number of links.
 
     Args:
         links: The tree with one body per link.
@@ -91,14 +90,14 @@ class Rows:
 
     @cached_property
     def _pairs(self) -> tuple[dict[str, tuple[str, ...]], dict[str, list[int]]]:
-        """Names and links of pairs, by `row` and `column`. Created on first use, since there may be millions."""
+        """Names and links of the pairs' bodies, by `row` and `column`. Created on first use: there may be millions."""
         places = dict(zip(("row", "column"), zip(*pairs(self._moving), strict=True), strict=False))
         names = {of: tuple(self._joints[i] for i in places.get(of, ())) for of in ("row", "column")}
         return names, {of: [self._movable[i] for i in places.get(of, ())] for of in ("row", "column")}
 
     @cached_property
     def rates(self) -> tuple[str, ...]:
-        """Names of the rates of the moving joints, mimic joints too."""
+        """Names of the velocities of all moving joints, including mimic joints."""
         tree = self._tree
         return tuple(
             name if tree.inboard[i].nv == 1 else f"{name}.{part}"
@@ -123,7 +122,7 @@ class Rows:
         return self._pairs[1][of] if dimension == "na" else self._links[dimension, of]
 
     def labels(self, row: Query) -> dict[str, tuple[str, ...]]:
-        """Returns the names of a query's labels that depend on the robot only."""
+        """Returns the labels of a query that depend on the robot only: the names of rows, by label."""
         found = {label: self._name(names.dimension, names.of) for label, names in row.labels.items()}
         return {label: names for label, names in found.items() if names is not None}
 
@@ -173,14 +172,14 @@ class Rows:
 
 
 class Selection(NamedTuple):
-    """Selected rows. axes: the axis of the rows, by output. labels: their names, by label."""
+    """Selected rows. rows: their indices. axes: by output, the axis of the rows. labels: by label, their names."""
 
     rows: Sequence[int]
     axes: Mapping[str, int]
     labels: Mapping[str, tuple[str, ...]]
 
     def apply(self, outputs: dict[str, Any], *, selected: bool = False) -> None:
-        """Selects the rows of outputs and labels, in place. selected: the outputs contain these rows only."""
+        """Selects the rows of outputs and labels, in place. selected: whether the outputs contain only these rows."""
         for name, axis in self.axes.items():
             if not selected:
                 outputs[name] = outputs[name].take(self.rows, axis)
@@ -188,7 +187,10 @@ class Selection(NamedTuple):
 
 
 def _turned(array: Array, axis: int, R: Array, core: int) -> Array:
-    """Returns an array with the vectors along one of its `core` axes rotated row by row; rows are core axis 0."""
+    """Returns an array with the vectors along an axis rotated, each by the R (..., rows, 3, 3) of its row.
+
+    The rows are the first of the last `core` axes.
+    """
     vectors = np.moveaxis(array, axis, -1)
     R = R.reshape(*R.shape[:-2], *(1,) * (core - 1), 3, 3)
     parts = turn(R, vectors.reshape(*vectors.shape[:-1], vectors.shape[-1] // 3, 3))
@@ -229,7 +231,7 @@ def operand(name: str, spec: Spec, value: Any, core: tuple[int, ...], joints: in
 
 
 def operands(signature: Signature, arguments: Mapping[str, Array]) -> tuple[list[Array], tuple[int, ...]]:
-    """Returns the arguments in the kernel's order, those without entries padded, and their broadcast leading axes.
+    """Returns the arguments in the kernel's order, and their broadcast leading axes; pads inputs without entries.
 
     Raises:
         InvalidArgumentError: The leading axes do not broadcast against each other; the message names them.
@@ -243,7 +245,7 @@ def operands(signature: Signature, arguments: Mapping[str, Array]) -> tuple[list
 
 
 def fingerprint_of(tree: Tree, gravity: tuple[float, float, float]) -> str:
-    """Returns 32 hexadecimal digits that identify the tree and, unless it has the default value, gravity."""
+    """Returns 32 hexadecimal digits that identify the tree and gravity; those of the tree for the default gravity."""
     if gravity == DEFAULT_GRAVITY:
         return tree.fingerprint
     numbers = np.array(gravity, dtype="<f8") + 0.0

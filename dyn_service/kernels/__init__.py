@@ -4,19 +4,19 @@ signature       inputs and outputs of a kernel
 frames          link frames of least cost without loss of accuracy
 graph           traces a query on a tree into an expression graph
 rolled          traces a query once per kind of body, as passes over the bodies
-staged          kernels that call another several times: RK4
-budget          chooses between `graph` and `rolled`, predicts and limits the size of a kernel
+staged          kernels that call another one in each stage of a step: RK4, derivatives of steps
+budget          chooses between `graph` and `rolled`; limits the size of a kernel
 lower           expression graph or passes -> LLVM IR, one state per SIMD lane
-tiles           compiled loops of studies: Sobol's points, reductions, a kernel between them
+tiles           compiled loops of studies: Sobol's points, reductions, histograms
 trig            parts of the IR: sine and cosine, tanh
 llvm_ir         parts of the IR: types and loops
 python_api      parts of the IR: calls of Python's API
 jit             LLVM IR -> machine code
-compiling       from a graph to a function
+compiling       traced kernel -> NumPy ufunc
 loop            copies states into vectors and results back, for all kernels
 row_rotation    results rotated to world axes
-direct          calls of kernels without NumPy's machinery
-wrenches        external wrenches of these calls
+direct          calls of kernels without the cost of a NumPy ufunc
+wrenches        external wrenches of direct calls
 rollout         several kernels called in turn, many times, in compiled code
 certify         comparison of a kernel with its equations
 certificate     the result of this comparison

@@ -1,9 +1,10 @@
-"""Limits the size of kernels: predicts their operations, so that one beyond the limit is refused within seconds.
+"""Chooses the form of a kernel, straight-line code or loops, and limits its size.
 
-The number of operations is known after tracing, which takes some microseconds per operation: minutes and gigabytes for
-hundreds of joints and a result that grows with their cube. Parents precede children, so the first bodies of a tree are
-a tree themselves, and its operations are part of the whole robot's. A few bodies are traced first, then as many as
-are needed to exceed the limit, or all.
+The number of operations of straight-line code is known after tracing, which takes some microseconds per operation:
+minutes and gigabytes for hundreds of joints and a result that grows with their cube. So it is predicted, and a kernel
+beyond the limit is refused within seconds. Parents precede children, so the first bodies of a tree are a tree
+themselves, and its operations are part of the whole robot's. A few bodies are traced first, then as many as are needed
+to exceed the limit, or all.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _FIRST_PROBE, _SECOND_PROBE = 16, 24
 """Numbers of bodies of the two smallest trees that are traced to measure how the operations grow."""
 
 _MAX_EXPONENT = 4.0
-"""Operations grow at most with this power of the number of bodies; the largest measured power is 3."""
+"""Largest power of the number of bodies with which operations are assumed to grow; the largest measured one is 3."""
 
 MAX_UNROLLED = 16_000
 """Instructions executed by a kernel above which it is compiled as loops: straight-line code would take more than 1 s to
@@ -40,8 +41,9 @@ straight-line code, which omits all zeros.
 """
 
 SOLVED_MATRICES_FACTOR = 7
-"""The same for kernels that solve for whole matrices, which are zero between the branches of a humanoid. Not for those
-that also multiply these: of 17 bodies, straight-line code takes 0.7 of the time and nine times as long to compile.
+"""The same for kernels that solve for whole matrices, which are zero between the branches of a humanoid. It does not
+apply to kernels that also multiply these matrices: with 17 bodies, their straight-line code takes 0.7 of the time of
+loops, but nine times as long to compile.
 """
 
 
@@ -68,7 +70,7 @@ def rolled_if_large(model: KernelTree, signature: Signature) -> Rolled | None:
 def check_predicted_operations(model: KernelTree, signature: Signature) -> None:
     """Checks the number of operations of a kernel before it is traced.
 
-    If there are too many, only slightly more than the allowed number are traced.
+    If there are too many, only slightly more than `MAX_OPERATIONS` are traced.
 
     Args:
         model: The tree of the kernel.
@@ -97,7 +99,7 @@ def check_predicted_operations(model: KernelTree, signature: Signature) -> None:
 
 
 def check_operations(graph: Graph | Rolled | Staged, tree: Tree) -> None:
-    """Checks the number of operations of a traced kernel, for kernels whose size is not predicted.
+    """Checks the number of operations of a traced kernel.
 
     Raises:
         ResourceExhaustedError: The kernel is too large.
@@ -109,18 +111,18 @@ def check_operations(graph: Graph | Rolled | Staged, tree: Tree) -> None:
 MAX_BYTES = 4 << 30
 """Largest memory of a kernel, in a call and while it is certified."""
 
-
 MAX_CACHED_BYTES = 4 << 20
-"""Results of a state beyond which a vector has two states: they wait for memory either way. The mass matrix of a chain
-of 1,024 bodies takes as long for 2 states at a time as for 8, and a quarter for one state.
+"""Bytes of results of one state above which a vector has two states only, since memory limits the speed. The mass
+matrix of a chain of 1,024 bodies takes as long with 2 states per vector as with 8, and a call of one state a quarter of
+the time.
 """
 
 
 def batch_sizes(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] | None:
-    """Returns how many states a kernel as loops computes at a time, and how many are used to certify it.
+    """Returns the states per vector of a kernel as loops, and the least number of states that certify it.
 
-    These are the largest numbers within `MAX_BYTES`, at most `lanes`, or 2 if a state has more than `MAX_CACHED_BYTES`
-    of results, and 2; None if one state needs more.
+    The first is `lanes`, or 2 for results of more than `MAX_CACHED_BYTES`; it is halved until a call and its comparison
+    in 2 states, or else in 1, fit in `MAX_BYTES`. None if they do not even fit for one state.
 
     Args:
         rolled: The kernel.
@@ -133,7 +135,7 @@ def batch_sizes(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] 
     for states in (2, 1):
         at_once = lanes
         while at_once:
-            # A call needs its buffer and its result; a comparison also the other result and two arrays of rounding.
+            # A call needs its buffers and its result; a comparison also the result as given and two arrays of rounding.
             call = at_once * (inputs + results + rolled.workspace) + at_once * results
             if 8 * (call + 3 * states * results) <= MAX_BYTES:
                 return at_once, states

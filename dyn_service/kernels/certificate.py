@@ -17,8 +17,8 @@ class Certificate:
     """The largest difference between a kernel and its equations on the tree as given in the file.
 
     kernel: name of the kernel. form: frames of its tree. error: largest difference as a share of the rounding bound
-    (see `certify`). states: number of test states with finite results, at which the two were compared. output: the
-    output with the largest error. relative: difference of that output as a share of its largest entry in the same
+    (see `certify`). states: number of test states that were compared, those with finite results. output: the output
+    with the largest error. relative: largest difference of that output as a share of its largest entry in the same
     state. refused: the error in chosen frames if it exceeded 1, so that the kernel was made in link frames; else None.
     """
 

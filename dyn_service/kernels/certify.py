@@ -11,12 +11,12 @@ at random instead of to nearest, in fifteen runs: the rounding error of the equa
 ill-conditioned.
 scale: with d_i = sqrt(M_ii) in this state, d_i max_j |tau_j| / d_j for efforts and d_i d_j for the mass matrix, so that
 the scale of a shoulder does not hide the error of a finger, and an entry that cancels to zero may have rounding error.
-Motions are compared twice: themselves, with 1 / d_i, and as the efforts they need, M (a' - a), because a nearly
+Motions are compared twice: as they are, with 1 / d_i, and as the efforts they need, M (a' - a), because a nearly
 singular M magnifies their error in one direction, which would hide errors in others. For other outputs: the size of
 the entry's row (its body) over all states, times the relative size of the result in this state.
 
-Cost: one more trace, and some microseconds per operation; none for a kernel from the store. Source: random rounding is
-Monte Carlo arithmetic (D. S. Parker, 1997).
+Cost: one more trace, and some microseconds per operation; nothing for a kernel from the store. Source: random rounding
+is Monte Carlo arithmetic (D. S. Parker, 1997).
 """
 
 from __future__ import annotations
@@ -51,32 +51,33 @@ from dyn_service.model.tree import Tree
 Array = NDArray[np.float64]
 
 RUNS = 15
-SPREADS = 3.0
-ROUNDINGS = 6.0
-"""In units of the double's epsilon. SPREADS and ROUNDINGS are the factors of the bound in the module's docstring. Sums
-of a few hundred terms in another order are within it; a form that is ten times worse than the tree as given is not.
+"""Runs with random rounding."""
+
+SPREADS, ROUNDINGS = 3.0, 6.0
+"""The factors of the bound in the module's docstring, of the spread and of eps times the scale. Sums of a few hundred
+terms in another order are within the bound; a form that is ten times worse than the tree as given is not.
 """
 
 POSITIONS = (3.0, 3.0, 1.0, 1e-4, 1e-9, 1e-2, 1.0, 30.0, 3.0, 1e-3, 3.0, 0.3, 10.0, 3.0, 1.0, 3.0, 0.0, 0.0, 0.0, 1.0)
-"""Scale of the positions of each state: random, small, tiny, large. 0 means a pose of right angles with folded arms and
-retracted slides, where the largest numbers cancel.
+"""Scale of the random positions of each test state. 0 is a pose of right angles instead, with folded arms and retracted
+slides, where the largest numbers cancel.
 """
 
 AT_REST = 3
-"""In this number of last states only gravity acts, straight down: its small component along nearly vertical axes must
-be right.
+"""Number of states, the last ones, in which only gravity acts, straight down: its small component along nearly vertical
+axes must be right.
 """
 
 WITHOUT_WRENCHES = 2
-"""In this number of first states all other inputs have scale 1; in the rest each has its own, from 1e-4 to 100, or is
-zero, so that no term is smaller than another in all states.
+"""Number of states, the first ones, in which all inputs except positions have scale 1. In the others each input has its
+own scale, from 1e-4 to 100, or is zero, so that no term is smaller than another in all states.
 """
 
 _STEP_S = 1e-3
 _EFFORTS = ("effort", "momentum")
 
 UNBOUNDED = 1e30
-"""Error reported for a difference where the rounding bound is zero, and for NaN."""
+"""Largest error reported; also that of a difference where the rounding bound is zero, and of NaN."""
 
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -85,13 +86,15 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 def certified(
     links: Tree, signature: Signature, build: Callable[[Any], Kernel], trace: Callable[..., Any] = trace
 ) -> tuple[Kernel, Certificate, Any]:
-    """Returns the fastest sufficiently exact form of a kernel, its certificate, and the graph of the tree as given.
+    """Returns a kernel, its certificate, and the graph of the tree as given.
+
+    The kernel is that of the chosen frames if its error is within the rounding bound, else that of the link frames.
 
     Args:
         links: The robot, one body per link.
         signature: The signature of the kernel.
         build: Makes a kernel from a graph: arrays (states, ...) in, an array or a tuple of arrays (states, ...) out.
-        trace: Makes the graph of a tree: `graph.trace`, or `rolled.roll` for a kernel as loops.
+        trace: Traces the kernel on a tree: `graph.trace`, or `rolled.roll` for a kernel as loops.
     """
     if signature.parametric:
         return _parametric(links, signature, build, trace)
@@ -151,10 +154,10 @@ def _padded(numbers: Array, operand: Operand) -> Array:
 
 
 def drawn_numbers(links: Tree) -> Iterator[Tree]:
-    """Yields the robots with which a parametric kernel is compared.
+    """Yields the trees with which a parametric kernel is compared.
 
-    The robot itself; one with all inertias scaled and all passive forces present; and one without passive forces, with
-    every third joint locked.
+    The tree itself; one with all inertias scaled and all passive forces present; and one without passive forces, with
+    every third joint locked, from the second on (a single joint too).
     """
     yield links
     rng = np.random.default_rng(2)
@@ -179,7 +182,11 @@ def drawn_numbers(links: Tree) -> Iterator[Tree]:
 
 
 def _solid(tree: Tree) -> Tree:
-    """Returns the robot with mass and inertia in every body: those of a ball of radius 0.1 m are added."""
+    """Returns the tree with mass and inertia in every body.
+
+    A massless body gets the largest mass, and each body the inertia of a ball of its mass and a radius of 0.1 m in
+    addition.
+    """
     most = max([float(body.mass) for body in tree.inertia], default=0.0) or 1.0
     masses = [float(body.mass) or most for body in tree.inertia]
     bodies = [
@@ -248,7 +255,7 @@ class MassOperator:
         return MassOperator(self.positions[states], self.diagonal[states], self.kernel)
 
     def __matmul__(self, x: Array) -> Array:
-        """M x, (states, nv, k), for x of that shape."""
+        """Returns M x, (states, nv, k), for x of that shape."""
         still, nothing = np.zeros_like(self.diagonal), np.zeros(3)
         a = np.concatenate([np.zeros((*x.shape[:2], 1)), x], axis=-1).swapaxes(1, 2)
         tau = self.kernel(self.positions[:, None], still[:, None], a, nothing)
@@ -256,7 +263,7 @@ class MassOperator:
 
 
 def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], Array | MassOperator]:
-    """Returns the test states of a kernel: one array per operand, (states, ...), and M in each, (states, nv, nv)."""
+    """Returns the test states of a kernel: an array per input, (states, ...), and M in each state, (states, nv, nv)."""
     rng = np.random.default_rng(1)
     positions, M = _placed(tree)
     drawn = []
@@ -304,15 +311,16 @@ def difference(
     tree: Tree,
     rounded: Callable[[Sequence[Array]], list[Array]] | None = None,
 ) -> Difference:
-    """Returns the kernel's largest difference from the function as given, as a share of the rounding bound.
+    """Returns the kernel's largest difference from the graph of the tree as given, as a share of the rounding bound.
 
-    States with a result as given that is not finite are not compared, and not counted.
+    States in which a result of that graph is not finite are not compared, and not counted.
 
     Args:
         kernel: Arrays (states, ...) in, an array or a tuple of arrays (states, ...) out.
-        given: The function as given.
-        tree: The robot of both.
-        rounded: Another computation of the same results, as by `rounded_at_random`; its rounding widens the bound.
+        given: The graph of the tree as given.
+        tree: The tree of both, one body per link.
+        rounded: Returns runs of another computation of the same results, as `rounded_at_random` does; their spread is
+            added to the bound.
     """
     with np.errstate(all="ignore"):
         inputs, M = drawn_states(given.signature, tree)
@@ -331,7 +339,7 @@ def difference(
 
 
 MAX_RUN_BYTES = 1 << 28
-"""Size of the results of all runs above which fewer states are compared."""
+"""Bytes of the results of all runs above which fewer states are compared."""
 
 
 MAX_RUN_OPERATIONS = 1 << 31
@@ -343,8 +351,9 @@ OPTIMISED_OPERATIONS = 1 << 22
 
 
 def compared_states(given: Graph | Rolled | Staged) -> NDArray[np.intp]:
-    """Returns the test states in which a kernel is compared: all, or for very large ones as few as two; one, if the
-    results of two do not fit in memory.
+    """Returns the indices of the test states in which a kernel is compared.
+
+    All of them; for very large kernels fewer, at least two, or one if the results of two do not fit in memory.
     """
     count = MAX_RUN_BYTES // max(1, 8 * (1 + RUNS) * sum(operand.size for operand in given.signature.outputs))
     least = 2
@@ -357,7 +366,7 @@ def compared_states(given: Graph | Rolled | Staged) -> NDArray[np.intp]:
 def _relative(answer: Array, runs: Array) -> float:
     """Returns the largest difference of one output, as a share of its largest entry in the same state.
 
-    If all entries of a state are zero, as a share of the largest entry of all states.
+    Where all entries of a state are zero, it is a share of the largest entry in all states.
     """
     finite, answer = _finite(runs), answer.reshape(len(runs), -1)
     apart = size = np.zeros(int(finite.sum()))
@@ -422,7 +431,7 @@ def _parts(entries: int) -> list[slice]:
 
 
 def _sizes(given: Array) -> Array:
-    """Returns the largest size of each entry in all states."""
+    """Returns the largest absolute value of each entry in all states."""
     found = np.zeros(given.shape[-1])
     for state in given:
         for of in _parts(len(found)):
@@ -458,12 +467,12 @@ def _beyond(apart: Array, spread: Array, scale: Array) -> float:
 
 
 def _on_scale_of(own: Array, answer: Array) -> Array:
-    """Returns the scale of rounding, (states, entries): each entry's size times the size of the answer."""
+    """Returns the scale of rounding, (states, entries): own_i max_j |answer_j| / own_j."""
     return _scale_of(own, answer)(slice(None))
 
 
 def _scale_of(own: Array, answer: Array) -> Callable[[slice], Array]:
-    """Returns the function from a slice of the entries to their scale of rounding."""
+    """Returns the function from a slice of the entries to their scale of rounding, own_i max_j |answer_j| / own_j."""
     own = np.broadcast_to(own, answer.shape)
     size = np.zeros((len(answer), 1))
     for of in _parts(answer.shape[-1]):
@@ -477,9 +486,10 @@ def _runs(given: Any, inputs: Sequence[Array]) -> list[Array]:
 
 
 def rounded_in_code(given: Rolled | Staged, inputs: Sequence[Array]) -> list[Array]:
-    """Returns the same as `rounded_at_random` by a kernel as loops, in compiled code.
+    """Returns the same as `rounded_at_random` for a kernel as loops, by compiled code with other random factors.
 
-    If all runs do not fit in memory, of each array the result as given, and it plus its largest change in all runs.
+    If all runs do not fit in memory, each array has two: the one rounded to nearest, and that plus the largest change
+    of each entry in all runs.
     """
     states, runs = len(inputs[0]), 1 + RUNS
     errors = np.finfo(np.float64).eps / 2 * np.random.default_rng(1).uniform(-1.0, 1.0, (states, runs, ERRORS))

@@ -1,4 +1,4 @@
-"""Events of compilations: the listener of a thread is called before and after each compilation in that thread.
+"""Notifications of compilations: a thread's listener is called before and after each compilation in that thread.
 
 An event covers loading a kernel from disk or compiling it, and waiting for a thread that does so for the same kernel.
 Kernels that are made for another one, such as those of a list of queries, belong to its event.
@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Listener(Protocol):
-    """Receives notifications, of one kernel at a time."""
+    """Receives the notifications of a thread, for one kernel at a time."""
 
     def begun(self, kernel: str) -> None:
         """Called before a compilation."""

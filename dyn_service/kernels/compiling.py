@@ -1,4 +1,4 @@
-"""Compiles a traced kernel, straight-line or as loops, to a function that can be called."""
+"""Compiles a traced kernel, straight-line or as loops, to a NumPy ufunc."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dyn_service.kernels.rolled import Rolled
 from dyn_service.kernels.staged import Staged
 
 _LONG_TEXT = 4 << 20
-"""Bytes of a kernel's IR above which garbage is collected before compiling: llvmlite's module of it is in reference
-cycles and many times as large.
+"""Length of a kernel's IR above which garbage is collected before compiling. The llvmlite module that the text was
+written from is many times as large, and in reference cycles.
 """
 
 
 def compiled(graph: Graph | Rolled | Staged, *, optimised: bool = True) -> tuple[np.ufunc, Loop, bytes]:
-    """Returns the gufunc of a kernel, its loop, and its code as bytes.
+    """Returns the gufunc of a kernel, its loop, and its object code.
 
-    A kernel that runs only once, to certify another, need not be optimised.
+    optimised: False takes less time, for a kernel that runs only once to certify another.
     """
     lanes = host().lanes
     if graph.is_rolled:

@@ -77,16 +77,14 @@ from dyn_service.support.buffers import LARGE_BYTES
 DirectCall = Callable[..., Any]
 
 HELD_BYTES = 1 << 20
-"""Bytes of machine code that run, once for each vector of states, from which the GIL is released: some 50 us. The
-Panda's largest kernel has a tenth.
-"""
+"""Work from which the GIL is released, in bytes of machine code run for all vectors of states: some 50 us."""
 
 CONVERTED = 1 << 13
-"""Numbers on the stack that a call converts to doubles, at most, or those of one state if these are more."""
+"""Most numbers that a call converts to doubles, on the stack; more only if the vectors of one state have more."""
 
 MAX_OPERANDS = 32
 MAX_AXES = 4
-"""Bounds of the stack's arrays. The table of queries has at most 11 operands of 3 axes."""
+"""Sizes of arrays on the stack. A query has at most 18 operands, of up to 4 axes; a list of queries may have more."""
 
 _ENTRY, _TABLE = "direct", "table"
 
@@ -94,16 +92,17 @@ _WRITABLE, _CONTIGUOUS = 0x0400, 0x0001
 """NPY_ARRAY_WRITEABLE and NPY_ARRAY_C_CONTIGUOUS."""
 
 ANY = object()
-"""An entry of `Arguments.others`: the call does not read this argument."""
+"""In `Arguments.others`: the call accepts any object as this argument and does not read it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Arguments:
-    """How the two tuples of a call become the inputs of a kernel. The first tuple has the inputs in neither mapping.
+    """How the two tuples of a call become the inputs of a kernel.
 
-    others: the second tuple by name, in order. For an input of the kernel: the array that replaces None. For any other
-    argument: the only object accepted, or `ANY`. fixed: arrays of the inputs that no argument sets. still: by name of
-    an input, a vector, its entries that must be 0.
+    The first tuple has the kernel's inputs that are in neither `others` nor `fixed`. others: the second tuple by name,
+    in order. For an input of the kernel: the array that replaces None. For any other argument: the only object
+    accepted, or `ANY`. fixed: arrays of the inputs that no argument sets. still: by name of an input that is a vector,
+    the indices of the entries that must be 0.
     """
 
     others: Mapping[str, object] = field(default_factory=dict)
@@ -148,13 +147,13 @@ class _Plan(bytes):
 def _plan(signature: Signature, loop: Loop, arguments: Arguments, conversion: WrenchConversion | None) -> _Plan:
     """Returns the plan of a kernel for the compiled function.
 
-    The address of the kernel's loop, the numbers of inputs and outputs, and the number of states from which the GIL is
-    released. With wrenches: the address of their plan, and their index among the inputs. The numbers of required,
-    optional and fixed arguments, and the number of states from which the result is large. The loop's plan. The numbers
-    of entries that may be converted, and of those that must be 0.
-    Then for each operand: the number of its axes, whether it may be one number, the index of its core strides in the
-    loop's `steps`, its shape. For each optional and each fixed argument: the index of its input, or `_ACCEPTED` or
-    `_IGNORED`, and the address of its default. Last, for each entry that must be 0: the indices of its input and in it.
+    It has the address of the kernel's loop; the numbers of inputs and outputs; the number of states from which the GIL
+    is released; the address of the plan of wrenches, and their index among the inputs, -1 without wrenches; the numbers
+    of required, optional and fixed arguments; the number of states from which the result is large; the address of the
+    loop's plan; the number of entries that may be converted, and that of entries that must be 0. Then for each operand:
+    the number of its axes, whether it may be one number, the index of its core strides in the loop's `steps`, its
+    shape. For each optional and each fixed argument: the index of its input, or `_ACCEPTED` or `_IGNORED`, and the
+    address of its default. Last, for each entry that must be 0: the index of its input, and its own in that input.
     """
     operands = (*signature.inputs, *signature.outputs)
     names = [operand.name for operand in signature.inputs]
@@ -190,10 +189,10 @@ def _plan(signature: Signature, loop: Loop, arguments: Arguments, conversion: Wr
 def direct_call(
     signature: Signature, loop: Loop, arguments: Arguments, conversion: WrenchConversion | None = None
 ) -> DirectCall | None:
-    """Returns the direct call of a kernel, or None if it has none; see the module's docstring.
+    """Returns the direct call of a kernel; None for kernels without one. See the module's docstring.
 
     Args:
-        signature: The signature of the kernel. One with padded inputs, or outputs without entries, has no such call.
+        signature: The signature of the kernel. One with padded inputs or without outputs has no direct call.
         loop: The loop of the kernel.
         arguments: The arguments of the call.
         conversion: The conversion of wrenches, for a kernel with wrenches that takes them as objects.
@@ -243,13 +242,13 @@ def _method() -> tuple[_MethodDef, LoadedCode]:
     api_table = addresses()
     filled = ctypes.CFUNCTYPE(ctypes.c_void_p)(code.address(_TABLE))()
     (ctypes.c_void_p * len(api_table)).from_address(filled)[:] = [*api_table]
-    doc = b"A kernel for one state or a batch; None: ask the gufunc."
+    doc = b"Calls a kernel for one state or a batch; returns None for arguments that need the gufunc."
     method = _MethodDef(b"direct_call", code.address(_ENTRY), _METH_FASTCALL, doc)
     return method, code
 
 
 def _emit() -> str:
-    """Returns the module: `direct(self, args, nargs)` of METH_FASTCALL, and `table()`: the address of its table."""
+    """Returns the module: `direct(self, args, nargs)` of METH_FASTCALL, and `table()`, which returns its table."""
     module = ir.Module(name=_ENTRY)
     api_table = table(module)
     where = ir.Function(module, function(POINTER), _TABLE)
@@ -419,7 +418,7 @@ class _Direct(Writer):
                 self.take_items("tuple", given, length, numbers, otherwise=self.refused)
 
     def take_room(self, k: Any, operand: Any, states: Any) -> Any:
-        """Sets memory for vectors of doubles as operand k; returns its address."""
+        """Allocates memory for the vectors of operand k, sets it as the operand, and returns its address."""
         b = self.b
         self.continue_if(b.icmp_signed("==", self.word(operand, _AXES), integer(1)), otherwise=self.refused)
         size = b.mul(states, self.word(operand, _SHAPE))
@@ -494,7 +493,7 @@ class _Direct(Writer):
                     self.continue_if(apart, otherwise=self.refused)
 
     def extent(self, k: Any) -> tuple[Any, Any]:
-        """Returns the address of the first byte of operand k, and that after its last."""
+        """Returns the addresses of the first byte of operand k and of the byte after its last."""
         b, ends = self.b, self.ends
         base = b.ptrtoint(self.word(self.bases, k, POINTER), I64)
         for side in range(2):
@@ -539,7 +538,7 @@ class _Direct(Writer):
             self.place_array(new, place, operand, lead)
 
     def run(self) -> None:
-        """Runs the loop."""
+        """Converts the wrenches and runs the loop, without the GIL if it takes long."""
         b = self.b
         number, wrenches = self.word(self.states, 0), self.word(self.plan, _WRENCHES)
         states = b.select(b.icmp_signed("==", number, integer(-1)), integer(1), number)

@@ -3,12 +3,14 @@
 A function computes one state, with the operations of `Robot` in their order. Each has these entries; all arrays are
 the caller's, `w` is its workspace:
 
-    int NAME_eval(inputs .., outputs .., double *w)     results by rows, as NumPy's; NULL: a default, or not wanted
+    int NAME_eval(inputs .., outputs .., double *w)     results by rows, as NumPy's
     int NAME(const double **arg, double **res, long long *iw, double *w, int mem)     CasADi's external functions
     NAME_n_in, NAME_n_out, NAME_name_in, NAME_name_out, NAME_sparsity_in, NAME_sparsity_out, NAME_work, NAME_incref,
-    NAME_decref, and the same of jac_NAME, the Jacobian, if its blocks are the results of an exported function
+    NAME_decref, NAME_diff_in if some inputs have no derivatives, and the same of jac_NAME, the Jacobian, if its blocks
+    are the results of an exported function
 
-Results of CasADi's functions are by columns, without entries that are 0 at every state.
+A NULL input has its default; a NULL result is not written. Results of CasADi's functions are by columns, without
+entries that are 0 at every state.
 
 **Bits.** LLVM fuses the same products and sums of vectors with any number of lanes, but not those of single numbers
 (`contract`). So where the processor has vectors of two doubles, both lanes compute the state, in the same time as one.
@@ -54,7 +56,8 @@ class Target:
     """A processor.
 
     fuses: whether it has fused products. lanes: doubles in the vectors that compute a state. linkers: commands that
-    link a shared library, if installed, without `-o FILE OBJECT`. ending: of the library. reloc: see LLVM.
+    link a shared library, if installed, without `-o FILE OBJECT`. ending: of the library's file name. reloc: LLVM's
+    relocation model.
     """
 
     triple: str
@@ -122,9 +125,10 @@ def target_of(name: str) -> Target:
 class Function:
     """A kernel to export.
 
-    name: in C. required: number of inputs that have no default; they are the first. asked: number of those after them
-    that CasADi's function has too, but no derivatives. defaults: numbers of the optional ones. entering: computes the
-    inputs of the kernel from those of the function; None: they are the same.
+    name: in C. signature: inputs and outputs of the function. required: number of inputs without a default, which come
+    first. asked: number of inputs after them that CasADi's function also has, but without derivatives by them.
+    defaults: the numbers of the other inputs. entering: computes the inputs of the kernel from those of the function;
+    None: they are the same.
     """
 
     name: str
@@ -151,7 +155,7 @@ class Function:
         return self.signature.inputs[: self.required + self.asked]
 
     def workspace(self, target: Target) -> int:
-        """Returns the number of doubles in `w`."""
+        """Returns the number of doubles that `w` needs."""
         operands = (*self.signature.inputs, *self.entered, *self.signature.outputs)
         vectors = sum(operand.size for operand in operands) + self.graph.workspace
         return target.lanes * vectors + target.lanes - 1  # lanes - 1 more for alignment
@@ -161,8 +165,8 @@ class Function:
 class Matrix:
     """A matrix in CasADi's form.
 
-    shape: of one axis a column, of several the last are columns. places: by rows, the place of each entry in a buffer;
-    -1 is an entry that is always 0.
+    An operand of one axis is a column; the last of several axes becomes the columns. places: by rows, the place of each
+    entry in a buffer; -1 for an entry that is always 0.
     """
 
     shape: tuple[int, int]
@@ -194,7 +198,7 @@ class Matrix:
 def jacobian_of(function: Function, functions: Sequence[Function]) -> Function | None:
     """Returns the function with all derivatives of another: outputs `dY_dX` of each output Y by each required input X.
 
-    None if there is no such function, or if its derivatives with respect to q are on the tangent space (nq != nv).
+    None if there is no such function, or if its derivatives by q are by velocities (nq != nv).
     """
     signature = function.signature
     q = signature.pose
@@ -233,7 +237,7 @@ def object_code(functions: Sequence[Function], target: Target) -> tuple[bytes, l
     with llvm.create_context() as context, llvm.parse_assembly(emitter.text, context) as module:
         module.verify()
         passes = llvm.create_new_module_pass_manager()
-        passes.add_instruction_combine_pass()  # those of kernels, which `kernels.jit` compiles: the bits depend on them
+        passes.add_instruction_combine_pass()  # the passes of `kernels.jit`, on which the bits of results depend
         passes.add_new_gvn_pass()
         passes.run(module, llvm.create_pass_builder(machine, llvm.PipelineTuningOptions()))
         return bytes(machine.emit_object(module)), emitter.external
@@ -268,7 +272,7 @@ class _Emitter:
         return [x.name for x in self._module.functions if not x.blocks and not x.name.startswith("llvm.")]
 
     def add(self, function: Function) -> tuple[ir.Function, list[Matrix]]:
-        """Adds a function (inputs .., w) that computes the results in w, and returns it with the places of these."""
+        """Adds a function (inputs .., w) that computes the results in w; returns it and the places of the results."""
         signature, name = function.signature, f"{function.name}.begin"
         places: list[int] = []
         body = emit_body(self._module, function.graph, self._vector, f"{function.name}.body", places)
@@ -324,7 +328,7 @@ class _Emitter:
         self._add_casadi(function, function.name, begin, inputs, list(zip(names, results, strict=True)))
 
     def add_jacobian(self, function: Function, other: Function, begin: ir.Function, results: Sequence[Matrix]) -> None:
-        """Adds jac_NAME: its inputs are those and the results of NAME, its results a block for each pair of them."""
+        """Adds jac_NAME: its inputs are the inputs and results of NAME, its results a block for each pair of these."""
         by_name = {operand.name: matrix for operand, matrix in zip(other.signature.outputs, results, strict=True)}
         outputs = function.signature.outputs
         nominal = [(f"out_{y.name}", Matrix((y.size, 1), np.full((y.size, 1), -1, dtype=np.int32))) for y in outputs]
@@ -339,7 +343,7 @@ class _Emitter:
 
     @staticmethod
     def _columns(function: Function) -> list[tuple[str, Matrix]]:
-        """Returns the inputs of CasADi's function: the rows of a matrix are columns, as they are in memory."""
+        """Returns the inputs of CasADi's function: a matrix is transposed, since CasADi stores by columns."""
         return [
             (x.name, Matrix((x.shape[-1], x.size // x.shape[-1]), np.zeros(x.shape[::-1], dtype=np.int32)))
             for x in function.named_inputs
@@ -416,11 +420,11 @@ class _Emitter:
         b.call(self._scatter, [target, self._aligned(b, w), self._table(I32, places.tolist()), integer(len(places))])
 
     def _aligned(self, b: ir.IRBuilder, w: Any) -> Any:
-        """Returns the first address in the workspace that vectors may have."""
+        """Returns the first address in the workspace that is aligned for vectors."""
         return b.inttoptr(b.and_(b.add(b.ptrtoint(w, I64), integer(self._size - 1)), integer(-self._size)), POINTER)
 
     def _begin_copies(self) -> None:
-        """Adds take(to, from, default, count) and give(to, from, places, count), which ignores a `to` that is NULL."""
+        """Adds gather(to, from, default, count) and scatter(to, from, places, count), nothing if `to` is NULL."""
         nothing, zero, vector = ir.Constant(POINTER, None), ir.Constant(DOUBLE, 0.0), self._vector
         self._gather = internal(self._module, "gather", ir.VoidType(), *[POINTER] * 3, I64)
         to, source, default, count = self._gather.args
@@ -450,7 +454,7 @@ _SPLIT = 134217729.0  # 2^27 + 1
 
 
 def _emit_fused(module: ir.Module, vector: ir.VectorType) -> ir.Function:
-    """Adds x y + z rounded once, for a processor without fused products; for numbers far from overflow and underflow.
+    """Adds the function x y + z rounded once, for a processor without it and numbers far from over- and underflow.
 
     With the exact product u + u', t + t' = z + u', s + s' = u + t: it is s + odd(t' + s'), where odd rounds a number
     that is not a double to its neighbour with odd mantissa.

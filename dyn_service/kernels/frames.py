@@ -15,11 +15,11 @@ parameters: Gautier and Khalil, Direct calculation of minimum set of inertial pa
 6(3), 1990.)
 
 Accuracy. All this is computed in decimals of fifty digits and rounded once, so each number of the result is the double
-nearest to the value of the file, in spite of cancellation. The distance of a frame from its link is bounded
-(`_MAX_OFFSET`), and a light body takes no heavy inertia (`_MAX_TRANSFER`). The certificate of a kernel reports any
-further loss. docs/adr/0009 has the error analysis.
+nearest to the exact value for the numbers of the file, in spite of cancellation. The distance of a frame from its link
+is bounded (`_MAX_OFFSET`), and a light body takes no heavy inertia (`_MAX_TRANSFER`). The certificate of a kernel
+reports any further loss. docs/adr/0009 has the error analysis.
 
-Joint loads depend on both choices, so kernels with these outputs use the tree as given.
+Joint loads depend on both choices, so kernels with these outputs use link frames.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ large terms would cancel in a folded arm.
 """
 
 _PARALLEL = Decimal("1e-8")
-"""Sine of the angle below which x points at the child, not along the common normal: this keeps more zeros."""
+"""Sine of the angle between axes below which x points at the child, not along the common normal: more zeros remain."""
 
 _STRUCTURAL = Decimal("1e-30")
 """Entries below this share of their terms are zero: they are the rounding of the decimals."""
@@ -70,8 +70,8 @@ _decimal: Callable[[Any], Exact] = np.frompyfunc(Decimal, 1, 1)
 class KernelTree:
     """The tree that a kernel is traced on.
 
-    tree: in the chosen frames, with the inertia transfers. rotation, origin: R_NL, p_NL, per body the URDF link frame
-    in the chosen frame.
+    tree: in the chosen frames, with the inertia transfers. rotation, origin: R_NL, p_NL, per body the link frame L in
+    the chosen frame N.
     """
 
     tree: Tree
@@ -79,7 +79,7 @@ class KernelTree:
     origin: tuple[Vector, ...]
 
     def wrench(self, i: int, W: Mat) -> Mat:
-        """Returns a wrench at the URDF link's origin in its axes, moved to the chosen frame's origin and axes."""
+        """Returns a wrench on body i, at the link's origin in its axes, at the chosen frame's origin in its axes."""
         return RigidTransform(constant(self.rotation[i].T), constant(self.origin[i])).T @ W
 
     def first(self, bodies: int) -> KernelTree:
@@ -108,7 +108,7 @@ class KernelTree:
 
 
 class KernelTrees(NamedTuple):
-    """The trees of a kernel whose parts have different bodies. links: one body per link. chosen: of moving bodies."""
+    """The trees of a list whose queries need different bodies. links: one body per link. chosen: the moving bodies."""
 
     links: Tree
     chosen: KernelTree
@@ -131,7 +131,7 @@ def kernel_tree(links: Tree, bodies: Bodies) -> KernelTree:
 
 
 def kernel_trees(links: Tree, signature: Signature, chosen: KernelTree) -> KernelTree | KernelTrees:
-    """Returns the tree, or trees, that a kernel is traced on. chosen: of the moving bodies, in the frames chosen."""
+    """Returns the tree, or trees, that a kernel is traced on. chosen: that of kernels in chosen frames."""
     if len({part.bodies for part in signature.parts}) > 1:
         return KernelTrees(links, chosen)
     return chosen if signature.bodies == "chosen" else kernel_tree(links, signature.bodies)
@@ -159,7 +159,7 @@ def _moving(links: Tree) -> Tree:
 
 
 def _exact(tree: Tree) -> Tree:
-    """Returns the tree in decimals, with rotations and axes made orthonormal, which they are not as rounded doubles."""
+    """Returns the tree in decimals, with orthonormal rotations and unit axes, which rounded doubles are not."""
 
     def inertia(body: BodyInertia) -> BodyInertia:
         mass: Exact = Decimal(body.mass)
@@ -242,7 +242,7 @@ def _sizes(tree: Tree) -> list[int]:
 def _axis_offset(tree: Tree, i: int, lines: Sequence[Exact | None], offsets: list[Decimal]) -> Decimal:
     """Returns the offset of body i's frame along its axis.
 
-    The first of these that is within reach: nearest to the parent's axis, level with the parent's origin, or 0.
+    It is the first of these within reach: nearest to the parent's axis, level with the parent's origin, 0.
 
     Args:
         tree: In decimals.
@@ -317,8 +317,9 @@ def _last_turn(R: Exact) -> tuple[Decimal, Decimal]:
 
 
 def _transferred(tree: Tree) -> tuple[list[BodyInertia], list[BodyInertia]]:
-    """Returns the inertia of each body after the transfers to its parent and from its children; and before the former,
-    for the scale of its entries. Axes are along z.
+    """Returns the inertia of each body after all transfers, and after those from its children only.
+
+    The second is the scale of rounding. The joints' axes are along z.
     """
     whole = list(tree.inertia)
     kept = list(tree.inertia)
@@ -340,7 +341,7 @@ def _rounded(tree: Tree, whole: Iterable[BodyInertia], lengths: Iterable[Decimal
 
     Args:
         tree: In decimals.
-        whole: Per body, the inertia before the transfer to its parent.
+        whole: Per body, its inertia before the transfer to its parent, which gives the scale of rounding.
         lengths: Per body, m, the sum of the lengths that its position was computed from.
     """
 
@@ -361,7 +362,7 @@ def _rounded(tree: Tree, whole: Iterable[BodyInertia], lengths: Iterable[Decimal
 
 
 def _double(array: Exact, size: Decimal = Decimal(1)) -> Vector:
-    """Returns the nearest doubles of decimals computed from numbers of that size. Adding zero turns -0.0 into 0.0."""
+    """Returns the doubles nearest to decimals that were computed from numbers of that size; -0.0 becomes 0.0."""
     return np.where(abs(array) <= _STRUCTURAL * size, 0, array).astype(np.float64) + 0.0
 
 

@@ -38,7 +38,7 @@ class Graph:
     is_rolled = False
 
     workspace = 0
-    """Number of scalars that it stores besides its outputs."""
+    """Number of scalars per state that it stores besides its outputs: none."""
 
     @property
     def operations(self) -> int:
@@ -47,10 +47,10 @@ class Graph:
 
 
 def trace(model: KernelTree | KernelTrees, signature: Signature) -> Graph:
-    """Returns the graph of one kernel. The parts of a list are traced in one graph, where equal expressions are one.
+    """Returns the graph of one kernel. The queries of a list are traced in one graph and share equal expressions.
 
     Args:
-        model: The tree in the frames chosen for it: one body per link or per moving body, by `signature.bodies`.
+        model: The tree, or trees, that `signature.bodies` asks for: one body per link or per moving body.
         signature: The function to run, and the shapes of its operands.
     """
     with ex.graph():
@@ -61,7 +61,7 @@ def trace(model: KernelTree | KernelTrees, signature: Signature) -> Graph:
 
 
 def _outputs(model: KernelTree, signature: Signature, symbols: Mapping[str, Any]) -> list[Any]:
-    """Returns the outputs of a function, in order. symbols: the inputs by name."""
+    """Returns the outputs of a function, in the signature's order. symbols: the inputs by name."""
     module, _, name = signature.function.partition(".")
     function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
     given = {operand.name: entered(model, operand, symbols[operand.name]) for operand in signature.inputs}
@@ -73,7 +73,7 @@ def _outputs(model: KernelTree, signature: Signature, symbols: Mapping[str, Any]
 
 
 def entered(model: KernelTree, operand: Operand, symbol: Any) -> Any:
-    """Returns an input in the form that the equations take: wrenches per body, in the chosen frames."""
+    """Returns an input in the form that the equations take: wrenches become one per body, in the chosen frames."""
     if operand.kind == "wrenches":
         return PerBody(model.wrench(i, W) for i, W in enumerate(ex.vertsplit(symbol, 6)))
     return symbol
@@ -105,7 +105,7 @@ class SymbolicInertia:
 
 
 def in_symbols(tree: Tree, bodies: Symbols, joints: Symbols, free: Symbols) -> Tree:
-    """Returns the tree with these numbers, in the order of `model/parameters.py`.
+    """Returns the tree with symbols for its numbers, which are in the order of `model/parameters.py`.
 
     Args:
         tree: The tree with numbers.
@@ -128,7 +128,7 @@ def in_symbols(tree: Tree, bodies: Symbols, joints: Symbols, free: Symbols) -> T
 
 
 def inertia_in_symbols(numbers: Symbols) -> SymbolicInertia:
-    """Returns the inertia with these numbers of a body, (10, 1)."""
+    """Returns the inertia of a body from its numbers, (10, 1): mass, centre of mass, six entries of the inertia."""
     about = ex.zeros(3, 3)
     for k, (row, column) in enumerate(zip(ROWS, COLUMNS, strict=True)):
         about[row, column] = about[column, row] = numbers[4 + k]

@@ -27,7 +27,7 @@ from dyn_service.kernels.signature import Signature
 
 @dataclass(frozen=True)
 class Host:
-    """The processor that kernels are compiled for. lanes: doubles in its widest vector registers."""
+    """The processor that kernels are compiled for. lanes: doubles in a vector register, as kernels use them."""
 
     triple: str
     cpu: str
@@ -62,15 +62,16 @@ _READ_ADDRESSES = """
 !llvm.module.flags = !{!1000000}
 !1000000 = !{i32 7, !"RtLibUseGOT", i32 1}
 """
-"""Makes calls that LLVM adds, such as `fma` on processors without it, read the function's address from memory. Our own
-calls of the C library do so by the attribute `nonlazybind`."""
+"""Makes calls that LLVM adds, such as `fma` on processors without it, read the function's address from memory. Calls
+that kernels contain do so by the attribute `nonlazybind` (`llvm_ir.library_function`).
+"""
 
 
 def compile_ir(text: str, *, level: int = 1) -> bytes:
     """Returns the object code of a module.
 
-    level: 0 without optimisation, in a third of the time; 1 with the passes that make arithmetic faster; 2 also with
-    those that make loops and local variables faster.
+    level: 0 is without optimisation, in a third of the time; 1 has the passes that make arithmetic faster; 2 also those
+    that make loops and local variables faster.
     """
     machine = _machine(optimised=level > 0)
     try:
@@ -95,7 +96,7 @@ def _optimise(module: Any, level: int, machine: Any) -> None:
 
 
 def _object_code(machine: Any, module: Any) -> bytes:
-    """Returns `machine.emit_object(module)`; other threads can do the same with other machines and contexts."""
+    """Returns `machine.emit_object(module)`, while other threads can do the same with other machines and contexts."""
     with llvm.ffi.OutputString() as error:
         code = _unlocked_emit()(machine, module, 1, error)
         if not code:
@@ -109,7 +110,7 @@ def _object_code(machine: Any, module: Any) -> bytes:
 
 @cache
 def _unlocked_emit() -> Any:
-    """Returns LLVM's code generation without the lock of llvmlite, which lets one thread call LLVM at a time."""
+    """Returns LLVM's code generation without llvmlite's lock, which allows one thread at a time to call LLVM."""
     locked = llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory
     library = ctypes.CDLL(llvm.ffi.lib._name, handle=llvm.ffi.lib._handle)
     unlocked = library.LLVMPY_TargetMachineEmitToMemory
@@ -119,7 +120,7 @@ def _unlocked_emit() -> Any:
 
 @cache
 def _passes(level: int) -> tuple[Any, Any]:
-    """Returns passes over modules, and their pass builder.
+    """Returns the passes over a module, and their pass builder.
 
     Created once: llvmlite never frees a pass manager, some 60 kB each.
     """
@@ -137,7 +138,7 @@ def _passes(level: int) -> tuple[Any, Any]:
 
 
 class LoadedCode:
-    """Object code in memory, ready to run. Addresses are valid, and the code is loaded, while this object lives.
+    """Object code that is loaded. It can be called, and its addresses are valid, while this object lives.
 
     size: bytes of object code. failures: the number of calls that found no memory for their buffer.
     """
@@ -166,7 +167,7 @@ class LoadedCode:
         before = self.failures.value
         try:
             yield
-        except (FloatingPointError, RuntimeWarning):  # as `numpy.errstate` says; such a call sets a status flag
+        except (FloatingPointError, RuntimeWarning):  # a call without memory sets a status flag; see `numpy.errstate`
             if self.failures.value == before:
                 raise
         if self.failures.value != before:
@@ -177,9 +178,9 @@ class LoadedCode:
 class Loop:
     """The inner loop of a kernel; see `kernels.loop`.
 
-    address: its function. plan: a ctypes buffer, the data that the function gets. code: the code of the kernel. work:
-    bytes of the code that runs for a vector of states. allocates: whether calls allocate memory. owned: what else the
-    plan points to.
+    address: its function. plan: a ctypes buffer, the last argument of that function. code: the code of the kernel.
+    work: bytes of code that run for a vector of states; code that runs several times is counted each time. allocates:
+    whether calls allocate memory. owned: other objects that the plan points to.
     """
 
     address: int
@@ -191,11 +192,11 @@ class Loop:
 
 
 def shared_code(name: str, module: str, emit: Callable[[], str]) -> LoadedCode:
-    """Returns the code that all kernels share, loaded into this process; it is compiled once for each store.
+    """Returns code that all kernels share, loaded into this process; it is compiled once and kept in the store.
 
     Args:
         name: The name of the code.
-        module: The module that writes it, such as `kernels.loop`.
+        module: The Python module that writes it, such as `kernels.loop`.
         emit: Returns its LLVM module.
     """
     machine = host()
@@ -212,7 +213,7 @@ def shared_code(name: str, module: str, emit: Callable[[], str]) -> LoadedCode:
 
 _COMPILING = threading.Lock()
 _DROPPED: deque[Any] = deque()
-"""Engines whose code has no owner."""
+"""Engines that no `LoadedCode` owns any more."""
 
 
 def _drop(engine: Any) -> None:
@@ -241,7 +242,7 @@ def _trim() -> Callable[[int], int] | None:
 
 
 def release_freed_memory() -> None:
-    """Returns memory that tracing and compiling have freed to the system; glibc keeps 3 MB for each robot."""
+    """Gives the memory that tracing and compiling have freed back to the system; glibc keeps 3 MB for each robot."""
     trim = _trim()
     if trim is not None:
         trim(0)
@@ -300,7 +301,7 @@ class _UFuncHead(ctypes.Structure):
 
 
 def _own(ufunc: np.ufunc, owned: object) -> None:
-    """Lets the ufunc hold a reference, in the slot in which `numpy.frompyfunc` keeps its function.
+    """Makes the ufunc own an object, in the slot in which `numpy.frompyfunc` keeps its function.
 
     NumPy releases this object when the ufunc is freed, and reports it to the garbage collector.
     """
@@ -314,19 +315,19 @@ def _own(ufunc: np.ufunc, owned: object) -> None:
 
 @cache
 def _slot_is_known() -> bool:
-    """Whether that slot is at the expected offset."""
+    """Whether `_UFuncHead.obj` is at the right offset."""
     made = np.frompyfunc(_slot_is_known, 0, 1)
     return bool(_UFuncHead.from_address(id(made)).obj == id(_slot_is_known))
 
 
 _KEPT: list[object] = []
-"""Objects of ufuncs whose slot is not at the expected offset, kept to the end of the process."""
+"""Objects of ufuncs without such a slot, kept to the end of the process."""
 
 
 def gufunc(name: str, shape: str, inputs: int, outputs: int, loop: Loop) -> np.ufunc:
     """Returns the generalised ufunc of a loop over doubles; `shape` is its signature in NumPy's notation.
 
-    It owns the code, and a caller holds a reference to it, so running code is never freed.
+    It owns the code; its caller holds a reference to it, so code is never freed while it runs.
     """
     loops = (ctypes.c_void_p * 1)(loop.address)
     data = (ctypes.c_void_p * 1)(ctypes.addressof(loop.plan))
@@ -350,7 +351,7 @@ def gufunc(name: str, shape: str, inputs: int, outputs: int, loop: Loop) -> np.u
 
 
 def make_gufunc(signature: Signature, loop: Loop) -> np.ufunc:
-    """Returns the generalised ufunc of a kernel; where calls allocate memory, one that raises if there is none."""
+    """Returns the generalised ufunc of a kernel, which raises ResourceExhaustedError if a call finds no memory."""
     ufunc = gufunc(signature.name, signature.gufunc, len(signature.inputs), len(signature.outputs), loop)
     if not loop.allocates:
         return ufunc

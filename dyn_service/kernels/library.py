@@ -40,9 +40,10 @@ _FILE_FORMAT = "certificate or refusal, line break, code"
 
 
 MAX_LIST_KERNELS = 64
-"""Kernels of lists of queries of one robot; each method and variant counts. Clients may ask for any list."""
+"""Most kernels of lists of queries of one robot, one for each method and variant. Clients may ask for any list."""
 
 _SEPARATE = "kernels of its queries"
+"""In the store: a list that uses the kernels of its queries, since one of these is compiled as loops."""
 
 
 def _processors() -> int:
@@ -52,7 +53,7 @@ def _processors() -> int:
 
 @dataclass(frozen=True, eq=False)
 class Separate:
-    """The kernels of a list of queries, called one after the other like the kernel of the list."""
+    """The kernel of a list of queries that calls the kernels of its queries one after the other."""
 
     signature: Signature
     kernels: tuple[Any, ...]
@@ -73,7 +74,7 @@ class Separate:
 
 @dataclass(frozen=True, eq=False)
 class LibraryKernel:
-    """A kernel that can be called. loop: its compiled loop; None if it is interpreted, or several kernels."""
+    """A kernel that can be called. kernel: a gufunc or `Separate`. loop: its compiled loop; None for `Separate`."""
 
     kernel: Any
     certificate: Certificate
@@ -84,8 +85,8 @@ class LibraryKernel:
 class KernelLibrary:
     """The kernels of one robot. Safe to use from several threads, which can make different kernels at the same time.
 
-    links: the tree with one body per link. A kernel's code lives as long as this library, the kernel or its
-    direct call.
+    links: the tree with one body per link. A kernel's code lives as long as this library, the kernel or one of its
+    direct calls.
     """
 
     links: Tree
@@ -112,7 +113,7 @@ class KernelLibrary:
         return kernel
 
     def load(self, signature: Signature) -> bool:
-        """Loads a kernel from disk if it is not in memory; returns whether it is available.
+        """Loads a kernel from disk if it is not in memory; returns whether it is in memory.
 
         Never compiles, and does not wait for a compiling thread.
 
@@ -129,10 +130,10 @@ class KernelLibrary:
 
     @contextmanager
     def making(self, signatures: Sequence[Signature]) -> Iterator[None]:
-        """Within this block, another thread makes these kernels too, from the last one on: LLVM releases the GIL.
+        """Within this block, another thread makes these kernels too, from the last to the first: LLVM releases the GIL.
 
-        Not if there is one processor, or if fewer than two kernels are missing. Errors are left to the caller, who gets
-        them with the same kernels.
+        There is no such thread on one processor, or if fewer than two kernels are missing. It ignores errors: the
+        caller gets the error of a kernel when it makes or calls it.
         """
         stopped = threading.Event()
 
@@ -168,14 +169,14 @@ class KernelLibrary:
     ) -> DirectCall | None:
         """Returns the direct call of a kernel, or None if it has none; see `kernels.direct`.
 
-        It returns None for arguments that need the gufunc. Each call of this method creates another, so
-        callers should keep it.
+        The direct call itself returns None for arguments that need the gufunc. Each call of this method creates a new
+        one, so callers should keep it.
 
         Args:
             signature: The signature of the kernel.
             arguments: The arguments of the call.
             conversion: For a kernel with wrenches, their conversion.
-            selection: The selected rows; None: all.
+            selection: The selected rows; None: all rows.
         """
         loop = None if signature.empty else self._get(signature).loop
         if loop is None:
@@ -185,20 +186,20 @@ class KernelLibrary:
         return direct_call(selection.signature, selection.loop, arguments, conversion)
 
     def selected(self, signature: Signature, rows: Sequence[int]) -> tuple[Selected, np.ufunc] | None:
-        """Returns the selection of rows of a kernel, and its gufunc; None if the kernel computes all rows only."""
+        """Returns the selection of rows of a kernel, and its gufunc; None if rows of it cannot be selected."""
         loop = self._get(signature).loop
         selection = None if loop is None else selected(signature, loop.code, rows)
         return None if selection is None else (selection, make_gufunc(selection.signature, selection.loop))
 
     def work(self, signature: Signature) -> int:
-        """Returns the bytes of machine code that a kernel runs for a vector of states."""
+        """Returns the bytes of machine code that a kernel runs for a vector of states; 0 for `Separate`."""
         loop = self._get(signature).loop
         return 0 if loop is None else loop.work
 
     def block(self, signature: Signature) -> Block | None:
         """Returns a kernel in memory as a function of a vector of states.
 
-        None for padded inputs, without outputs, or if its memory does not suffice for a whole vector.
+        None if it is not in memory, has padded inputs or no outputs, or computes fewer states than a vector has.
         """
         if signature.name not in self._blocks:
             made = None if signature.empty or signature.padded else self._made.get(signature.name)
@@ -211,12 +212,12 @@ class KernelLibrary:
     def wrench_conversion(
         self, poses: Signature, links: dict[str, int], places: Sequence[Place]
     ) -> WrenchConversion | None:
-        """Returns the conversion of wrenches, with the kernel of `link_poses`; None if that kernel cannot be called so.
+        """Returns the conversion of wrenches, which calls the kernel of `link_poses`; None if it has no compiled loop.
 
         Args:
             poses: The signature of `link_poses`.
-            links: See `kernels.wrenches.WrenchConversion`, also for `places`.
-            places: The body that each link's wrench acts on.
+            links: Index of each link by name; must not change.
+            places: By link, the body that its wrench acts on.
         """
         loop = None if poses.empty or poses.padded else self._get(poses).loop
         return None if loop is None else WrenchConversion(Body.of(loop.code), links, places)
@@ -232,7 +233,7 @@ class KernelLibrary:
         return made
 
     def _refuse_more_lists(self, signature: Signature) -> None:
-        """Checks the number of kernels of lists of queries, with those that were refused.
+        """Checks the number of kernels of lists of queries, including refused ones, before another is made.
 
         Raises:
             ResourceExhaustedError: There are `MAX_LIST_KERNELS` others.
@@ -245,7 +246,7 @@ class KernelLibrary:
             )
 
     def _separate(self, signature: Signature, made: Sequence[LibraryKernel]) -> LibraryKernel:
-        """Returns the kernels of the queries of a list as one; the certificate is the one with the largest error."""
+        """Returns the kernels of a list's queries as one, with the certificate that has the largest error."""
         worst = max((each.certificate for each in made), key=lambda each: each.error)
         kernels = tuple(each.kernel for each in made)
         return LibraryKernel(Separate(signature, kernels), replace(worst, kernel=signature.name), None)
@@ -305,11 +306,11 @@ class KernelLibrary:
         return LibraryKernel(kernel, certificate, loop)
 
     def graph(self, signature: Signature) -> Traced:
-        """Returns the graph that the code of a kernel is made of; makes the kernel if it is missing.
+        """Returns the traced form from which the code of a kernel is made; makes the kernel if it is missing.
 
         Raises:
             ResourceExhaustedError: The kernel needs too many operations.
-            UnimplementedError: A list of queries has a kernel for each of them.
+            UnimplementedError: It is a list of queries that uses a kernel for each of them.
         """
         from dyn_service.kernels.budget import rolled_if_large
         from dyn_service.kernels.frames import cheapest_frames, kernel_tree, kernel_trees, welded

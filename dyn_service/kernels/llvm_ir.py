@@ -1,4 +1,4 @@
-"""Common parts of LLVM IR: types, address arithmetic, a counted loop, arithmetic as text."""
+"""Common parts of LLVM IR: types, address arithmetic, loops, arithmetic as text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def internal(module: ir.Module, name: str, returns: Any, *takes: Any, inline: bo
 
 
 def library_function(module: ir.Module, name: str, kind: ir.FunctionType) -> ir.Function:
-    """Declares a function of the C library; calls read its address from memory, see `jit.LoadedCode`."""
+    """Declares a function of the C library. Calls read its address from memory, as `jit.LoadedCode` requires."""
     function = ir.Function(module, kind, name)
     function.attributes.add("nonlazybind")
     return function
@@ -79,9 +79,9 @@ def line(b: ir.IRBuilder, kind: Any, text: str) -> Value:
 
 
 def copied(b: ir.IRBuilder, emit: Callable[..., Any], *operands: Any) -> tuple[Any, ...]:
-    """Emits what `emit(builder, *operands)` emits, and returns its results; a function of a module, without branches.
+    """Emits the instructions of `emit(builder, *operands)`, without branches, and returns its results.
 
-    It runs once; each copy is its text with other names.
+    `emit`, a function of a module, runs once for each combination of types; its text is copied with other names.
     """
     text, results, declared = _template(emit, tuple(operand.type for operand in operands))
     for name, kind in declared.items():
@@ -101,7 +101,7 @@ def copied(b: ir.IRBuilder, emit: Callable[..., Any], *operands: Any) -> tuple[A
 def _template(
     emit: Callable[..., Any], kinds: tuple[Any, ...]
 ) -> tuple[str, tuple[tuple[Any, str], ...], dict[str, Any]]:
-    """Returns the text of what `emit` emits, type and name of its results, and the functions that it declares."""
+    """Returns the instructions of `emit` as text, type and name of its results, and the functions that it declares."""
     module = ir.Module()
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), "template")
     for k, argument in enumerate(function.args):
@@ -117,8 +117,8 @@ def _template(
 class _Loop:
     """A loop with an index: the base of the statements below.
 
-    values: vectors that change in the loop. Before it their first values; in it those of the run, to be replaced by the
-    next ones; after it the last ones.
+    values: vectors that change in the loop. Before the loop these are the first values. In it they are the values of
+    this iteration, which the caller replaces by the next ones. After it they are the last values.
     """
 
     def __init__(self, b: ir.IRBuilder, start: Any, values: Sequence[Any] = ()) -> None:

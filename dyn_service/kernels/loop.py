@@ -1,8 +1,8 @@
 """The loop around the body of a kernel: one compiled function for all kernels and robots.
 
 The machine code of a kernel computes a vector of W states (`kernels.lower`). Copying states into vectors and back is
-the same for every kernel, so this code is compiled once and kept in the store; it takes four fifths of the time that a
-small kernel would need. It is NumPy's inner loop of a generalised ufunc:
+the same for every kernel, so this code is compiled once and kept in the store; as part of a small kernel it would take
+four fifths of the time to compile. It is NumPy's inner loop of a generalised ufunc:
 
     loop(args, dims, steps, plan)      for each block of W states:
         gather(...)                    copy the inputs, with NumPy's strides, to `in`
@@ -11,11 +11,11 @@ small kernel would need. It is NumPy's inner loop of a generalised ufunc:
         scatter(...)                   copy the results from `out`, with NumPy's strides
 
 The last block of a batch may be short; its idle lanes repeat its last state, and their results are not written. So the
-result of a state is the same to the last bit at any position in a batch, and no lane computes on garbage.
+result of a state is the same to the last bit at any position in a batch, and each lane computes a valid state.
 
-A kernel as loops over bodies keeps its vectors in memory, and waits for it. So it also has a body of `NARROW_LANES`
-lanes, for calls with so few states. LLVM fuses the same products and sums of vectors with any number of lanes, but not
-those of single numbers, so their bits are those of the other body.
+A kernel as loops over bodies keeps its vectors in memory, which limits its speed. So most of them also have a body of
+`NARROW_LANES` lanes, for calls with at most that number of states. Its results have the same bits, because LLVM fuses
+the same products and sums in vectors of any number of lanes (but others in single numbers).
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from dyn_service.kernels.llvm_ir import (
 from dyn_service.kernels.signature import Operand, Signature
 
 BODY, NARROW, SIZES, PLACES, FILL = "body", "narrow", "sizes", "places", "fill"
-"""Names in the code of a kernel: the function of a vector of states, that of a vector of `NARROW_LANES`, a table (W,
-the sizes of the buffers, the number of instructions that run if some run several times), and the table of the places of
-results; not every kernel has `narrow` and `places`. In the code of direct calls: fill(in, table, memory, first,
-states), which sets an operand in `in` for some states; `table` is the operand's argument of the loop.
+"""Names in the code of a kernel: the function of a vector of states; that of a vector of `NARROW_LANES`; a table of W,
+the sizes of the buffers, and the number of instructions that run, 0 if each runs once; and the table of the places of
+results. Not every kernel has `narrow` and `places`. In the code of direct calls: fill(in, table, memory, first, states)
+sets an operand in `in` for some states; `table` is the operand's argument of the loop.
 """
 
 NARROW_LANES = 2
 
 INSTRUCTION_BYTES = 16
-"""Bytes of code for each instruction, with reading and writing, of a kernel that runs some of them several times."""
+"""Bytes of code assumed for each instruction, with its loads and stores, of a kernel that runs some several times."""
 
 MAX_STACK_BYTES = 64 << 10
 """Larger buffers of a call are on the heap, since a thread's stack may be small and its end is not checked."""
@@ -93,10 +93,10 @@ _STRIDES, _OPERAND_WORDS = _SHAPE + MAX_AXES, _SHAPE + 2 * MAX_AXES
 class Body:
     """The body of a kernel in memory.
 
-    address: its function (in, out, workspace). lanes: W. results, workspace: scalars in its buffers. cleared: those of
-    the workspace that must be 0. places: the address of a table with the place in `out` of each entry of the results,
-    as 32-bit integers, -1 for a 0; 0 if each entry has its own place. narrow: the function for `NARROW_LANES`, or 0.
-    work: bytes of the code that it runs.
+    address: its function (in, out, workspace). lanes: W. results, workspace: scalars per state in its buffers. cleared:
+    the number of them at the start of the workspace that must be 0. places: the address of a table with the place in
+    `out` of each entry of the results, as 32-bit integers, -1 for a 0; 0 if each entry has its own place. narrow: the
+    function for `NARROW_LANES`, or 0. work: bytes of code that run for a vector of states.
     """
 
     code: LoadedCode
@@ -341,8 +341,8 @@ def _emit_copies(b: ir.IRBuilder, plan: Any, inputs: Any, operands: Any, args: A
 def emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     """Adds gather(in, base, states, state_stride, entries, entry_stride): lane l is state min(l, states - 1).
 
-    Full blocks of contiguous states are read as they are, and those of contiguous entries by rows, transposed in
-    registers, W entries at a time.
+    Full blocks of contiguous states are read as they are. Full blocks of contiguous entries are read W entries at a
+    time, and transposed in registers.
     """
     function = internal(module, "gather", ir.VoidType(), *[POINTER] * 2, *[I64] * 4, inline=True)
     target, base, states, state_stride, entries, entry_stride = function.args
@@ -486,8 +486,8 @@ def _transposed(b: ir.IRBuilder, vector: ir.VectorType, tile: Sequence[Any], ali
 
 
 def _emit_failure(module: ir.Module, b: ir.IRBuilder, count: Any) -> None:
-    """Emits what happens without memory: the count of failures rises, and a status flag of the processor is set, so
-    that direct calls drop the results.
+    """Emits the failure to get memory: increases the count of failures and sets a status flag of the processor, so that
+    direct calls drop the results.
     """
     nan = ir.GlobalVariable(module, DOUBLE, "nan")
     nan.initializer, nan.linkage = ir.Constant(DOUBLE, 0.0), "internal"

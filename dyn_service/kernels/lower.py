@@ -1,8 +1,8 @@
 """Lowers an expression graph to LLVM IR: each scalar becomes a vector with one state per lane.
 
-A module has the function `body(in, out, workspace)`, the arithmetic of W states, each number a <W x double>, and two
-tables: W with the sizes of the buffers, and the places of the results (`kernels.loop`). Kernels as
-loops that do not solve for matrices also have the function `narrow`, for two states.
+A module has the function `body(in, out, workspace)`, the arithmetic of W states, each number a <W x double>, and the
+tables `sizes` and, if results share places in `out`, `places` (`kernels.loop`). Kernels as loops that do not solve for
+matrices also have the function `narrow`, for two states.
 
 Arithmetic has the flags nsz, contract and arcp. Not nnan or ninf, so that a NaN stays a NaN in every output that
 depends on it (a constant entry of the mass matrix does not). Not reassoc, with which LLVM factors sums, and small
@@ -47,19 +47,19 @@ from dyn_service.kernels.staged import Staged
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
 
 BLOCK_INSTRUCTIONS = 2000
-"""Instructions per basic block. The code generator's time grows faster than a block's length."""
+"""Most instructions of a basic block. The code generator's time grows faster than a block's length."""
 
 _FLAGS = ("nsz", "contract", "arcp")
 
 ERRORS = 256
-"""Number of random factors of a state with which a kernel `with_errors` multiplies its rounded results."""
+"""Number of random factors per state of a kernel `with_errors`."""
 
 
 def with_errors(rolled: Any) -> Any:
-    """Returns the kernel with one more input, `errors`: factors with which the rounded results are multiplied.
+    """Returns the kernel with one more input, `errors`: factors by which its rounded results are multiplied.
 
-    Body and operation select the factor. The input holds the `ERRORS` factors twice, so that the sum of both indices is
-    in range.
+    Body and operation each give an index below `ERRORS`; their sum selects the factor. So the input has the `ERRORS`
+    factors twice.
     """
     operand = Operand("errors", (2 * ERRORS,), dims=(2 * ERRORS,))
     signature = replace(rolled.signature, inputs=(*rolled.signature.inputs, operand))
@@ -95,8 +95,8 @@ def lower(graph: Graph | Rolled | Staged, lanes: int) -> str:
 def _has_narrow(graph: Graph | Rolled | Staged) -> bool:
     """Whether a kernel has a body for few states.
 
-    Kernels that solve for matrices take longest to compile, and are called for many states at a time. Those with errors
-    run once.
+    Kernels that solve for matrices have none: they take longest to compile, and are called for many states at a time.
+    Kernels with errors have none, since they run once.
     """
     loops = graph.inner if isinstance(graph, Staged) else graph
     return isinstance(loops, Rolled) and not loops.solved and not loops.errors
@@ -113,7 +113,7 @@ def _emit_table(module: ir.Module, name: str, kind: Any, numbers: Sequence[int])
 def emit_body(
     module: ir.Module, graph: Graph | Rolled | Staged, vector: ir.VectorType, name: str, places: list[int] | None = None
 ) -> ir.Function:
-    """Adds a function (in, out, workspace) with the arithmetic of one block. places: see `_emit_straight`."""
+    """Adds a function (in, out, workspace) with the arithmetic of a vector of states. places: see `_emit_straight`."""
     if isinstance(graph, Staged):
         return _emit_stages(module, graph, vector, name)
     if isinstance(graph, Rolled):
@@ -252,8 +252,8 @@ class _Columns:
     def _emit_product(self, module: ir.Module, name: str) -> ir.Function:
         """Adds the function (matrices, X, D, second, errors): D = [da/dq, da/dv] X, plus da/dtau in the columns of tau.
 
-        X and D are by columns. Several rows and columns are computed at a time, their sums in registers. second: 1 in
-        the second stage, where the motions of a joint are changed by those of the joint itself only.
+        X and D are by columns. Several rows and columns are computed at a time, with their sums in registers. second: 1
+        in the second stage, where X changes the motions of a joint by those of the same joint only.
         """
         n, vector = self._n, self._vector
         function = internal(module, name, ir.VoidType(), *[POINTER] * 3, I64, POINTER)
@@ -273,7 +273,7 @@ class _Columns:
             return b.load(self._after(b, buffer, entry), align=self._size, typ=vector)
 
         def sums(i: Any, height: int, c: Any, width: int, part: int) -> None:
-            """Emits some rows from i on, of some columns from c on, those of q, v or tau."""
+            """Emits `height` rows from i on, `width` columns from c on. part: 0, 1, 2 for columns of q, v, tau."""
             rows = [b.add(i, integer(k)) for k in range(height)]
             columns = [b.add(c, integer(k)) for k in range(width)]
             given = [self._after(b, X, b.mul(b.add(column, integer(part * n)), integer(2 * n))) for column in columns]
@@ -317,7 +317,7 @@ class _Columns:
         return function
 
     def _more(self, b: ir.IRBuilder, total: Any, x: Any, y: Any, errors: Any, i: Any, j: Any) -> Any:
-        """Emits total + x y, with a rounding error if the kernel has these."""
+        """Emits total + x y, times the factor (i, j) in a kernel with errors."""
         found = b.fadd(total, b.fmul(x, y, flags=_FLAGS), flags=_FLAGS)
         if self._errors is None:
             return found
@@ -339,7 +339,7 @@ def _ends_of(parts: Sequence[slice]) -> tuple[list[int], list[int]]:
 
 
 def _tiles(first: int, last: int, most: int = 4) -> list[tuple[int, int, int]]:
-    """Returns ranges and their steps: as few as possible, of at most `most`."""
+    """Returns at most two ranges that cover first to last, each (start, stop, step); steps are at most `most`."""
     count = last - first
     step = next((step for step in range(most, most // 2, -1) if count % step == 0), most)
     whole = first + count - count % step
@@ -353,7 +353,7 @@ def _error(b: ir.IRBuilder, vector: ir.VectorType, errors: Any, i: Any, j: Any) 
 
 
 def _leaves_zeros(part: Graph | Rolled) -> bool:
-    """Whether the code does not store all results, since some are 0."""
+    """Whether the code leaves some entries of the outputs unset, because they are 0."""
     if isinstance(part, Rolled):
         return True
     program = part.program.instructions
@@ -365,8 +365,9 @@ def _emit_straight(
 ) -> ir.Function:
     """Adds a function with straight-line arithmetic.
 
-    Sets `places`: for each entry of the outputs, the first one in `out` of the same value. Only these are stored, so a
-    symmetric matrix is computed and stored once. Entries that are 0 have the place -1. None: all are stored.
+    places: set to the place in `out` of each entry of the outputs. Entries of the same value have the place of the
+    first of them, which alone is stored: of a symmetric matrix, half is. Entries that are 0 are not stored and have the
+    place -1. None: each entry that is not 0 is stored at its own place.
     """
     emitted = internal(module, name, ir.VoidType(), *[POINTER] * 3)
     source, target, _ = emitted.args
@@ -413,7 +414,7 @@ def emit_arithmetic(
         vector: The type of each scalar.
         read: Emits the reading of an input: its operand and entry.
         write: Emits the writing of an output: its operand, its entry and the value.
-        rounded: Emits what is done to each rounded result: the number of the operation and the value. None is nothing.
+        rounded: Emits the change of a rounded result, from the number of the operation and the value; None: no change.
     """
     module = b.module
     work: list[Any] = []
@@ -456,7 +457,7 @@ def emit_arithmetic(
         ex.LESS: lambda x, y: b.select(b.icmp_unsigned("<", _bits(b, x), _bits(b, y)), number(1.0), zero),
         ex.NOT: lambda x: b.select(_is_zero(b, x), number(1.0), zero),
         ex.IF_ELSE_ZERO: lambda x, y: b.select(_is_zero(b, x), zero, y),
-        # A first operand that is NaN is the result.
+        # If the first operand is NaN, so is the result.
         ex.FMIN: lambda x, y: b.select(b.fcmp_ordered(">", x, y), y, x),
         ex.FMAX: lambda x, y: b.select(b.fcmp_ordered("<", x, y), y, x),
     }
@@ -505,8 +506,8 @@ def _is_clear(value: Any) -> bool:
 def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body: str) -> ir.Function:
     """Adds the body of a kernel as loops.
 
-    Its workspace: stored values, sums, totals, states of walks, shared sums, the matrix of equations, right factors of
-    products.
+    Its workspace has stored values, sums, totals, states of walks, shared sums, the matrix of equations with a tile of
+    columns that are solved for, and right factors of products.
     """
     emitted = internal(module, body, ir.VoidType(), *[POINTER] * 3)
     source, target, own = emitted.args
@@ -624,7 +625,7 @@ def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body:
 class _Factors:
     """Emits the factorisation of the matrix of equations as L^T D L, in place, and solutions; see `rolled.Elimination`.
 
-    The rounding errors of solutions are the same for all columns.
+    In a kernel with errors, the factors of solutions are the same for all columns.
     """
 
     def __init__(
@@ -645,7 +646,7 @@ class _Factors:
             self._b.store(value, place, align=self._size)
 
     def _entries(self, buffer: Any, first: Any, number: int = 1) -> list[Any]:
-        """Returns the places of consecutive entries."""
+        """Returns the addresses of `number` consecutive entries."""
         start = vector_address(self._b, buffer, self._vector, first)
         return [at(self._b, start, integer(self._size * n)) for n in range(number)]
 
@@ -679,7 +680,7 @@ class _Factors:
                 self._store([share], [place])
 
     def _less(self, sums: Sequence[Any], k: Any, i: Any, others: Sequence[Any]) -> list[Any]:
-        """Subtracts the factor of rows k and i times the others."""
+        """Returns the sums less entry (k, i) of L times the others."""
         b, rounded = self._b, self._rounded
         share = rounded(self._load(self._cell(self._row(k), i)), k, i)
         pairs = zip(sums, others, strict=True)
@@ -872,7 +873,7 @@ def _emit_transposition(b: ir.IRBuilder, vector: ir.VectorType, count: int, X: A
 
 
 def _rounding(b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, source: Any) -> Callable[[Any, Any, Any], Any]:
-    """Returns what emits the rounding error of a value: its product with a factor that two indices select."""
+    """Returns a function that emits the product of a value with the error factor of two indices, if any."""
     errors = at(b, source, integer(8 * vector.count * sum(operand.size for operand in rolled.signature.inputs[:-1])))
 
     def rounded(value: Any, i: Any, j: Any) -> Any:
@@ -884,7 +885,7 @@ def _rounding(b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, source: An
 
 
 class _Tables:
-    """Constant tables of a kernel as loops: of each body its kind, parent, rows and starts; and all numbers.
+    """Constant tables of a kernel as loops: the kind, parent, rows and first entries of each body; and all numbers.
 
     Of each entry of v, if the kernel solves equations: `order`, `before` and `place`, those of `rolled.Elimination`;
     if it has products also `nested`, `rank` and `end_of`, those of `Elimination.nested`.
@@ -957,7 +958,7 @@ def _ends(parent: Sequence[int]) -> list[int]:
 
 
 class _Access:
-    """Emits what a step reads and writes for body i; in a walk that began at body `first`."""
+    """Emits the reading and writing of a step for body i; in a walk, one that began at body `first`."""
 
     def __init__(
         self,
@@ -1030,7 +1031,7 @@ class _Access:
         return self.rounded(31 * place.first, number) if self._rolled.errors else number
 
     def rounded(self, operation: int, value: Any) -> Any:
-        """Emits the product with one of the factors `errors`."""
+        """Emits the product of a value with the error factor of a body and an operation."""
         b, inputs = self._b, self._rolled.signature.inputs
         first = sum(operand.size for operand in inputs[:-1])
 
@@ -1072,7 +1073,7 @@ def _lane_by_lane(b: ir.IRBuilder, name: str, *vectors: Any) -> Any:
 
 
 def _running(sizes: Any) -> list[int]:
-    """Returns the start of each of several consecutive runs."""
+    """Returns the start of each of several consecutive ranges."""
     starts, total = [], 0
     for size in sizes:
         starts.append(total)

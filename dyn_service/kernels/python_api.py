@@ -1,7 +1,7 @@
 """Access of compiled functions to Python's and NumPy's objects and C functions.
 
-External functions are in a table that each process fills in, so the code contains no address of a process, and the
-loader resolves no names.
+The code reads the addresses of objects and C functions from a table that each process fills in. So it contains no
+address itself, and the loader has no names to resolve.
 
 The type of an object is read from its head, and an array's fields from the layout that NumPy documents as
 `PyArrayObject_fields`, as C extensions compiled against NumPy do. All other access is by C functions.
@@ -40,7 +40,7 @@ def function(returns: Any, *takes: Any) -> ir.FunctionType:
 
 
 LOOP = function(ir.VoidType(), POINTER, POINTER, POINTER, POINTER)
-"""The type of a kernel's loop: its operands, the number of states, strides, its plan."""
+"""The type of a kernel's loop: the addresses of its operands, the number of states, the strides, its plan."""
 
 _PYTHON: Mapping[str, ir.FunctionType] = {
     "PyBytes_AsString": function(POINTER, POINTER),
@@ -69,7 +69,7 @@ _NUMPY: Mapping[str, tuple[str, int, ir.FunctionType]] = {
     "PyArray_EquivTypes": ("_ARRAY_API", 182, function(ir.IntType(8), POINTER, POINTER)),
     "PyUFunc_getfperr": ("_UFUNC_API", 28, function(I32)),  # the status flags, which it clears
 }
-"""Their indices in NumPy's C API tables, part of its stable ABI, and their argument types."""
+"""For each function: its table of NumPy's C API, its index there, which is part of the stable ABI, and its type."""
 
 _TYPES: Mapping[str, Any] = {
     "ndarray": np.ndarray,
@@ -113,7 +113,7 @@ def addresses() -> list[int]:
 
 @cache
 def _slots() -> Mapping[str, int]:
-    """Returns the offsets of the fields of a `Wrench`, found by searching an instance for its fields."""
+    """Returns the offsets of the fields of a `Wrench`, found by searching an instance's memory for their values."""
     parts = {part: object() for part in _PARTS}
     probe = Wrench(**parts)  # type: ignore[arg-type]
     words = (ctypes.c_void_p * (Wrench.__basicsize__ // 8)).from_address(id(probe))
@@ -122,7 +122,7 @@ def _slots() -> Mapping[str, int]:
 
 
 def table(module: ir.Module) -> Any:
-    """Adds the empty table to a module."""
+    """Adds the table to a module; `addresses` has its contents."""
     content = ir.GlobalVariable(module, ir.ArrayType(POINTER, len(_NAMES)), "api_table")
     content.linkage = "internal"
     content.initializer = ir.Constant(content.value_type, None)
@@ -135,7 +135,7 @@ def layout_is_known() -> bool:
     if (
         sys.implementation.name != "cpython"
         or sysconfig.get_config_var("Py_GIL_DISABLED")
-        or hasattr(sys, "getobjects")  # references are traced: every object's head is longer
+        or hasattr(sys, "getobjects")  # a build that traces references: every object's head is longer
         or ctypes.sizeof(ctypes.c_void_p) != 8
     ):
         return False

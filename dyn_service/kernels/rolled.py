@@ -8,9 +8,9 @@ one. What a later pass needs is stored per body. So
     inverse dynamics   outward (velocity, acceleration), inward (load)
     forward dynamics   outward (velocity), inward (inertia, load), outward (acceleration)
 
-A pass is one graph per kind of body; numbers of a body come from a table. After the passes, walks compute what belongs
-to pairs of bodies: the mass matrix, Jacobians. Where accelerations come from the mass matrix, it is computed and
-factored between two passes. `lower.py` emits them as machine code.
+A pass is one graph per kind of body; the numbers of a body are read from a table. After the passes, walks compute the
+outputs that belong to pairs of bodies: the mass matrix, Jacobians. Where accelerations are solutions with the mass
+matrix, it is computed and factored between two passes. `lower.py` emits passes and walks as LLVM IR.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Address(NamedTuple):
 class Step:
     """The computation of a pass for one kind of body.
 
-    program: one column in, one column out. cleared: entries of the body's sums that are zero afterwards, since another
-    body uses their row.
+    program: one column in, one column out. sources, targets: the place of each entry of these columns. cleared: entries
+    of the body's sums that are set to zero at the end, since another body uses their row later.
     """
 
     program: ex.Program
@@ -109,7 +109,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """A loop over all bodies. steps: per kind, None if there is nothing to compute."""
+    """A loop over all bodies. steps: per kind of body; None if there is nothing to compute."""
 
     outward: bool
     steps: tuple[Step | None, ...]
@@ -119,8 +119,9 @@ class Pass:
 class Walks:
     """A walk from each body to its descendants (outward) or ancestors.
 
-    size: scalars of a state. first: per kind of the body where the walk begins. others: per kind of that body, and per
-    kind of the body that is visited; the same steps for kinds with states of the same shape.
+    size: scalars of a state. first: the step at the body where the walk begins, per kind of that body. others: the step
+    at a visited body, per kind of the first body and of the visited one; first bodies with states of the same shape
+    share steps.
     """
 
     outward: bool
@@ -134,9 +135,10 @@ class Elimination:
     """The order in which a symmetric matrix over the velocities is factored as L^T D L.
 
     order: the entries of v, each after those that it depends on. parent: per entry, the last one before it in that
-    order with a nonzero in its row of L, or -1: nonzeros are in the columns of its parent, the parent's parent, and so
-    on. column: per entry, its column in the rows of the stored matrix: the number of these parents. So two rows have
-    the same columns up to that of the first. width: length of the rows.
+    order with a nonzero in its row of L, or -1. The nonzeros of a row are in the columns of the entry's parent, that
+    one's parent, and so on. column: per entry, its column in the rows of the stored matrix, which is the number of
+    these ancestors; so the rows of an entry and of its ancestor have the same columns up to the ancestor's. width:
+    length of the stored rows.
     """
 
     order: tuple[int, ...]
@@ -151,7 +153,7 @@ class Elimination:
 
     @cached_property
     def nested(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """The entries, each followed by those that depend on it; per entry, its place there, and where these end."""
+        """The entries, each followed by its descendants; per entry, its place there, and the end of its descendants."""
         size = [1] * len(self.order)
         for k in reversed(self.order):
             if self.parent[k] >= 0:
@@ -172,7 +174,7 @@ class Elimination:
 class Equations:
     """Linear equations between two passes. after: number of passes before. matrix: the walk that computes the matrix.
 
-    first, count: right-hand sides among the columns of the shared sums, which are replaced by the solutions.
+    first, count: the columns of the shared sums that are the right-hand sides; the solutions replace them.
     """
 
     after: int
@@ -184,7 +186,8 @@ class Equations:
 class SolvedMatrix(NamedTuple):
     """An output (nv, nv) that is replaced by the solutions with the matrix of the equations.
 
-    first: its first entry. symmetric: whether it is. transposed: whether it is transposed after the products.
+    first: its first entry among the outputs. symmetric: whether the solutions are symmetric. transposed: whether the
+    output is transposed after the products.
     """
 
     first: int
@@ -193,9 +196,10 @@ class SolvedMatrix(NamedTuple):
 
 
 class Product(NamedTuple):
-    """An output (nv, nv) less Z^T B, twice: and less its transpose. B has the zeros of the equations' matrix.
+    """An output (nv, nv) from which Z^T B is subtracted. B has the zeros of the equations' matrix.
 
-    first: first entries of the output and of Z, among the outputs. B: the index of the right factor.
+    first, Z: the first entries of the output and of Z among the outputs. B: the index of the right factor. twice:
+    whether (Z^T B)^T is subtracted too.
     """
 
     first: int
@@ -209,10 +213,11 @@ class Rolled:
     """A kernel as passes over the bodies.
 
     kind, parent: per body. starts: per family, the first entry of each body. numbers: per kind, the numbers of its
-    bodies. stored, summed: number of stored values and of sums per body. totals: number of sums over all bodies.
-    walks, last: computed after all passes; `last` is what no body owns. shared: columns of sums over bodies that move
-    together, each with the entries of v. products: all with the same Z. clears_outputs: whether outputs are cleared
-    first. errors: whether the last input has rounding errors, see `lower.with_errors`.
+    bodies, one row each. stored, summed: number of stored values and of sums per body. totals: number of sums over all
+    bodies. velocities: nv. walks, last: computed after all passes; `last` computes outputs that belong to no body.
+    shared: number of columns, one entry per entry of v, of sums over bodies that move together. products: all with the
+    same Z. clears_outputs: whether outputs are cleared first. errors: whether the last input has error factors, see
+    `lower.with_errors`.
     """
 
     signature: Signature
@@ -251,7 +256,7 @@ class Rolled:
 
     @property
     def workspace(self) -> int:
-        """Number of scalars that the passes store."""
+        """Number of scalars per state that it stores besides its outputs."""
         passed = len(self.kind) * self.stored + self.rows * self.summed + self.totals
         factors = len(self.products) * self.velocities**2
         return passed + self.states + self.velocities * self.shared + self.matrix + factors
@@ -279,7 +284,7 @@ class Rolled:
 
     @property
     def rows(self) -> int:
-        """Number of rows of sums."""
+        """Number of rows of sums, see `row`."""
         return 1 + max(self.row)
 
     @property
@@ -293,7 +298,7 @@ class Rolled:
         return sum(of[k] for of in counts for k in self.kind) + self._visits() + 2 * solutions
 
     def _visits(self) -> int:
-        """Number of instructions of all walks."""
+        """Number of instructions that all walks execute."""
         above = np.zeros((len(self.kind), max(self.kind) + 1), dtype=np.int64)  # ancestors of each kind
         for i, parent in enumerate(self.parent):
             if parent >= 0:
@@ -324,12 +329,12 @@ class _Inertia:
 
 
 FEW_KINDS = 4
-"""Kinds of bodies of a kernel, if their joints allow it. Each takes about as long to compile as a small robot. More
-kinds save operations with zeros, but hardly time, since loops wait for memory.
+"""Largest number of kinds of bodies, if their joints allow it. Each kind takes about as long to compile as a small
+robot. More kinds save operations with zeros, but hardly time, since memory limits the speed of loops.
 """
 
 MAX_KINDS = 12
-"""Kinds of bodies of any kernel."""
+"""Largest number of kinds of bodies of any kernel."""
 
 
 def roll(model: KernelTree, signature: Signature, kinds: int = FEW_KINDS) -> Rolled:
@@ -338,10 +343,11 @@ def roll(model: KernelTree, signature: Signature, kinds: int = FEW_KINDS) -> Rol
     Args:
         model: The tree of the kernel.
         signature: The signature of the kernel.
-        kinds: Number of kinds of bodies, if their joints allow it.
+        kinds: Largest number of kinds of bodies, if their joints allow it.
 
     Raises:
-        NotRolledError: The function visits bodies in other ways than by sweeps.
+        NotRolledError: The function visits bodies in other ways than by sweeps, the bodies are of too many kinds, or
+            the robot has no movable joint.
     """
     if signature.padded:
         raise NotRolledError("the robot has no movable joint")
@@ -353,10 +359,10 @@ def roll(model: KernelTree, signature: Signature, kinds: int = FEW_KINDS) -> Rol
 def _kinds(tree: Tree, most: int) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
     """Returns the bodies of each kind, and the kind of each body.
 
-    Bodies of a kind have zeros and ones at the same places, as far as this leads to at most so many kinds.
+    Bodies of a kind have zeros and ones at the same places in as many of their numbers as give at most `most` kinds.
 
     Raises:
-        NotRolledError: There are more than `MAX_KINDS` even so, as of planar joints with many different axes.
+        NotRolledError: There are more than `MAX_KINDS` even without these numbers, as with planar joints of many axes.
     """
     features: tuple[Callable[[int], Any], ...] = (
         lambda i: _pattern(tree.rotation[i]),
@@ -383,7 +389,7 @@ def _kinds(tree: Tree, most: int) -> tuple[tuple[tuple[int, ...], ...], tuple[in
 
 
 def _pattern(array: Any) -> tuple[float, ...]:
-    """Returns where an array has zeros and ones, which cost no operation."""
+    """Returns the entries of an array, with 2 for all except 0, 1 and -1, which cost no operation."""
     return tuple(x if x in (0.0, 1.0, -1.0) else 2.0 for x in np.asarray(array, dtype=float).ravel().tolist())
 
 
@@ -455,11 +461,11 @@ def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> Kerne
 
 
 class _Passes:
-    """Traces a function on a tree of kinds, and orders what it records in passes.
+    """Traces a function on a tree of kinds, and orders the recursions that the tree records in passes.
 
-    places, owner, when: per symbol its place, the kind of body that has it (None: it is not of a body), and the first
-    pass that can read it. at: per loop its pass. base: per loop its first entry among the stored values, or among the
-    sums over all bodies. sums: per loop its first entry among the sums from children.
+    places, owner, when: per symbol its place, the kind of body that has it (None: no body has it), and the first pass
+    that can read it. at: per recursion its pass. base: per recursion its first entry among the stored values, the sums
+    over all bodies, or the shared columns. sums: per recursion its first entry among the sums from children.
     """
 
     def __init__(self, tree: Tree, model: KernelTree, kind: tuple[int, ...], signature: Signature) -> None:
@@ -516,7 +522,7 @@ class _Passes:
         self.places[name], self.owner[name], self.when[name] = place, owner, when
 
     def _placed(self, operand: Operand, of: Any, start: int) -> list[tuple[Address, int | None]]:
-        """Returns address and kind of each entry that an operand has on the tree of kinds; None if no body has it."""
+        """Returns the address of each entry of an operand on the tree of kinds, and the kind that has it, or None."""
         dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
         if dims == ["nt"]:
             return self._of_parameters(of, start)
@@ -537,7 +543,7 @@ class _Passes:
         return found
 
     def _of_parameters(self, of: Any, start: int) -> list[tuple[Address, int | None]]:
-        """Returns the same of the dynamic parameters: those of all links, then part by part those of all rates."""
+        """Returns the same for the dynamic parameters: those of all links, then each part of those of all rates."""
         width, rates = len(INERTIAL), self.tree.nr
         found: list[tuple[Address, int | None]] = [
             (Address(of, start + n, "nb", width), k) for k in self.kinds for n in range(width)
@@ -548,7 +554,7 @@ class _Passes:
         return found
 
     def _place_loops(self) -> None:
-        """Sets pass and entries of each loop, in the order of recording."""
+        """Sets pass and entries of each recursion, in the order of recording."""
         summed = totals = columns = 0
         for loop in self.loops.recorded:
             own = [(x, k) for k, of in enumerate(loop.own) for x in _scalars(of)] if loop.value else []
@@ -596,7 +602,7 @@ class _Passes:
         return [Address("shared", self.tree.nv * (first + c) + n, "nv", 1) for c in range(loop.size) for n in rows]
 
     def _store(self) -> int:
-        """Sets the entries of the values that are stored; returns their number per body."""
+        """Sets the entries of the values that a later pass or a child reads; returns their number per body."""
         stored = 0
         for n, loop in enumerate(self.loops.recorded):
             if n not in self._read_by_children and not any(n in self._read_later(self.at[n], k) for k in self.kinds):
@@ -618,7 +624,7 @@ class _Passes:
         return ready
 
     def _placed_outputs(self, answers: dict[str, Any]) -> Iterator[_Output]:
-        """Yields the entries of the outputs that are not zero; keeps walks."""
+        """Yields the nonzero entries of outputs that passes compute; sets walks, matrices, solved and products."""
         start = 0
         for operand in self.signature.outputs:
             if isinstance(answers[operand.name], Walk):
@@ -652,7 +658,7 @@ class _Passes:
             start += operand.size
 
     def _start_of(self, Z: Solved, answers: dict[str, Any]) -> int:
-        """Returns the first entry of the output that has these solutions."""
+        """Returns the first entry, among the outputs, of the output that is Z."""
         start = 0
         for operand in self.signature.outputs:
             answer = answers[operand.name]
@@ -662,7 +668,7 @@ class _Passes:
         raise NotRolledError("the left factor of a product is not an output")
 
     def ordered(self) -> Rolled:
-        """Returns the passes."""
+        """Returns the kernel."""
         tree, last = self.tree, [(one.expression, one.place) for one in self.outputs if one.owner is None]
         count = 1 + max([*self.at, *(one.when for one in self.outputs if one.owner is not None)], default=0)
         passes = [tuple(self._step(p, k) for k in self.kinds) for p in range(count)]
@@ -764,7 +770,7 @@ class _Passes:
         return found + [x for X, *_ in self.matrices for b, x in enumerate(X.first) if k in (None, b)]
 
     def _walks(self, walk: Walk, operand: Operand | None, start: int) -> Walks:
-        """Returns the code of a walk whose blocks are an output, or those of several matrices."""
+        """Returns the steps of a walk whose blocks are entries of an output, or of several matrices."""
 
         def targets(block: Any, state: Any, a: int, b: int, *, same: bool) -> Step | None:
             found = [(x, Address("state", entry)) for x, entry in _entries(ex.densify(state))]
@@ -892,7 +898,7 @@ class _Passes:
 
 
 def _elimination(tree: Tree) -> Elimination:
-    """Returns the order for the mass matrix of a tree. Rows of L are sets of bits, which fill in from the last on."""
+    """Returns the elimination of a tree's mass matrix. Rows of L are sets of bits, filled in from the last row on."""
     order = tree.parent_first_entries
     at = {entry: k for k, entry in enumerate(order)}
     rows = [0] * tree.nv
@@ -934,7 +940,7 @@ class _Output(NamedTuple):
 
 
 class _Symbols(NamedTuple):
-    """The names of an expression's symbols; the loops of which it reads the value of the body and of its parent."""
+    """The names of an expression's symbols, and the recursions whose values it reads: own, and those of the parent."""
 
     expression: Any
     names: list[str]

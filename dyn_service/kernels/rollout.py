@@ -9,8 +9,7 @@
             scatter the state
 
 Between the kernels the numbers stay in lanes, in the processor's cache. Each kernel runs its own machine code, so that
-the bits are those of single calls. Status flags of the processor are not read, so
-`numpy.errstate` has no effect.
+the bits are those of single calls. Status flags of the processor are not read, so `numpy.errstate` has no effect.
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ class Block:
 
     @property
     def numbers(self) -> int:
-        """Its outputs and workspace, of a state."""
+        """Number of scalars per state in its outputs and workspace."""
         return self.body.results + self.body.workspace
 
 
 class Stage(NamedTuple):
     """One of the kernels that are called in turn.
 
-    inputs: by name of an input, its values (steps or 1, states, ...), with one stride per step and state and contiguous
-    entries, or the name of an output of an earlier kernel or of the state. outputs: by name of an output, the name
-    under which later kernels read it; the names of the state for its next value.
+    inputs: by name of an input, its values (steps or 1, states, ...) with contiguous entries, or the name of the state
+    or of an output of an earlier kernel. outputs: by name of an output, the name under which later kernels read it; the
+    name of the state for its next value.
     """
 
     block: Block
@@ -202,7 +201,7 @@ def _emit(lanes: int) -> str:
 
 
 def packed(x: Array, operand: Operand) -> Array:
-    """Returns values (..., *shape of the operand) whose entries are contiguous."""
+    """Returns values (..., *shape of the operand) with contiguous entries; a copy only if they are not."""
     expected = 8
     for n, stride in zip(reversed(operand.shape), reversed(x.strides), strict=False):
         if n > 1 and stride != expected:

@@ -35,11 +35,11 @@ class Operand:
 class Signature:
     """The operands of one kernel.
 
-    function: `module.function` under `dynamics/`. bodies: the bodies of its tree. outputs: those with entries; a robot
-    without movable joints has others, which `Robot` adds to results. padded: inputs without entries, which NumPy does
-    not accept, with the number of their core axes; they are padded to one entry that is ignored. inverts_mass_matrix:
-    whether it solves with the mass matrix. parts: of a list of queries, the signatures of their kernels that have
-    outputs; these, in order, are the list's.
+    function: `module.function` under `dynamics/`. bodies: the bodies of its tree. outputs: only those with entries; the
+    others, which a robot without movable joints has, are added to results by `Robot`. padded: by name of an input
+    without entries, which NumPy does not accept, the number of its core axes; it is padded to one entry, which is
+    ignored. inverts_mass_matrix: whether the function solves with the mass matrix. parts: of a list of queries, their
+    signatures, except those without outputs; the outputs of the list are theirs, in order.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Signature:
 
     @property
     def in_chosen_frames(self) -> bool:
-        """Whether the frames of a tree are chosen for it, or for one of its parts."""
+        """Whether it, or one of its parts, uses a tree in chosen frames (`kernels.frames`)."""
         return any(of.bodies == "chosen" for of in self.parts or (self,))
 
     @property
@@ -71,7 +71,7 @@ class Signature:
 
     @property
     def pose(self) -> Operand | None:
-        """The input with the robot's configuration: the first of its positions."""
+        """The input with the robot's configuration, which is the first position; None if there is no position."""
         return next((operand for operand in self.inputs if operand.kind == "position"), None)
 
     @property
@@ -118,7 +118,7 @@ def signature_of(query: Query, method: str, sizes: Dimensions, variant: Variant 
 def _part(whole: Query, query: Query, method: str, sizes: Dimensions, variant: Variant) -> Signature:
     """Returns the signature of the kernel of a query in a list.
 
-    Wrenches act on the bodies of one tree, which also has the numbers of an overlay: the list's.
+    All queries of a list take wrenches, and the numbers of an overlay, on the bodies of the list's tree.
     """
     own = Variant(variant.wrenches and query.wrenches is not None, variant.overlay and query.overlay is not None)
     found = signature_of(query, method, sizes, own)
@@ -129,7 +129,7 @@ def _part(whole: Query, query: Query, method: str, sizes: Dimensions, variant: V
 
 
 def parameters(overlay: str, sizes: Dimensions) -> list[Operand]:
-    """Returns the inputs for the numbers of a tree that replace an overlay. overlay: its name in the table."""
+    """Returns the inputs that an overlay becomes: the numbers of a tree. overlay: the input's name in the table."""
     dims: dict[str, tuple[str | int, ...]] = {BODIES: ("nb", OF_BODY), JOINTS: ("nr", OF_RATE), FREE: ("nv",)}
     return [
         Operand(

@@ -1,4 +1,4 @@
-"""Kernels in stages, which call one compiled kernel several times instead of repeating it: an RK4 step.
+"""Kernels in stages, which call one compiled kernel several times instead of repeating its code, as of an RK4 step.
 
     stage k    state_k = states(inputs, a_1 .. a_{k-1}),  a_k = inner(state_k, inputs)
     last       outputs = states(inputs, a_1 .. a_n)
@@ -10,7 +10,7 @@ Derivatives of a step follow by the chain rule, one column for each entry of x =
 
 with the matrices of `inner`, the derivatives of forward dynamics, in this state. The products are loops.
 
-Both forms of a kernel, straight-line code and loops, can be parts of one.
+The parts are straight-line code or loops.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from dyn_service.model.tree import Tree
 
 
 class _Stages(NamedTuple):
-    """The function that computes the states; the function that is called at each, and how often; of derivatives, the
-    function that computes the changes of the states.
+    """The functions under `dynamics/` of a kernel in stages.
+
+    states: computes the state of each stage. inner: called in each stage. calls: number of stages. changes: of
+    derivatives, computes the changes of the states.
     """
 
     states: str
@@ -59,9 +61,9 @@ _STAGED: Mapping[str, _Stages] = MappingProxyType(
 class Staged:
     """A kernel in stages.
 
-    states: of each stage, then the outputs, from the inputs and all results of `inner`. changes: of derivatives, those
-    of each state but the first, then of the outputs, one column. joints: the entries of v of each joint.
-    trees: those of joints that may affect each other.
+    states: the kernels that compute the state of each stage, then that of the outputs, from the inputs and all results
+    of `inner`. changes: for derivatives, the kernels that compute a column of the changes of each state but the first,
+    then of the outputs. joints: the entries of v of each joint. trees: those of joints that may affect each other.
     """
 
     signature: Signature
@@ -83,7 +85,7 @@ class Staged:
 
     @property
     def operations(self) -> int:
-        """Number of instructions of the parts."""
+        """Number of instructions of the parts, each counted once."""
         return sum(part.operations for part in self.parts)
 
     @property
@@ -96,7 +98,7 @@ class Staged:
 
     @property
     def workspace(self) -> int:
-        """Number of scalars that it stores besides its outputs: `entered`, changes, then the workspace of its parts."""
+        """Number of scalars per state besides its outputs: `entered`, `columns`, then the workspace of its parts."""
         return self.entered + sum(self.columns) + max(part.workspace for part in self.parts)
 
     @property
@@ -119,7 +121,7 @@ class Staged:
 
     @cached_property
     def program(self) -> Any:
-        """The same as one program, of straight-line parts; of derivatives, what is called like one."""
+        """The kernel as one program, if its parts are straight-line; for derivatives, an object called like one."""
         if self.changes:
             return _Interpreted(self)
         with ex.graph():
@@ -155,7 +157,7 @@ class _Interpreted:
         begun = 0
 
         def call(part: Any, known: Mapping[str, Any]) -> list[list[Any]]:
-            """Returns the results of a part. Instructions of each call have numbers of their own."""
+            """Returns the results of a part. The instructions of each call are numbered on from those of the last."""
             nonlocal begun
             first, begun = begun, begun + len(part.program.instructions)
             names = [(operand.name, operand.size) for operand in part.signature.inputs]
@@ -221,12 +223,12 @@ def inner_of(signature: Signature) -> Signature | None:
 
 
 def has_stages(signature: Signature, *, as_loops: bool) -> bool:
-    """Whether a kernel is made in stages. as_loops: whether those are loops; of one stage only loops are."""
+    """Whether a kernel is made in stages. as_loops: whether its parts are loops; if not, one stage is not enough."""
     return inner_of(signature) is not None and (as_loops or _STAGED[signature.function].calls > 1)
 
 
 def staged(signature: Signature, tree: Tree, trace: Callable[[Signature], Any]) -> Staged:
-    """Returns a kernel in stages. trace: makes each part, a graph or loops."""
+    """Returns a kernel in stages. trace: traces a part, as a graph or as loops."""
     stages, inner = _STAGED[signature.function], inner_of(signature)
     assert inner is not None
     calls = range(1, stages.calls + 1)

@@ -45,7 +45,9 @@ _BLOCK = 4096
 """A file takes whole blocks of the disk."""
 
 _ROOM = 16
-"""The folder is scanned after 1 / (4 `_ROOM`) of the limit was written, and cleared down to 1 - 1 / `_ROOM` of it."""
+"""The folder is scanned each time 1 / (4 `_ROOM`) of the limit was written. If files must be deleted, 1 / `_ROOM` of
+the limit becomes free.
+"""
 
 
 def folder() -> Path | None:
@@ -82,7 +84,7 @@ def key(*parts: str) -> str:
 
 
 def load(name: str) -> bytes | None:
-    """Returns the code stored under this key, or None.
+    """Returns the code stored under this key; None if there is no such file, or it is damaged.
 
     Raises:
         PermissionDeniedError: The folder or file belongs to another user, or others can write it.
@@ -114,7 +116,7 @@ def load(name: str) -> bytes | None:
 
 
 def save(name: str, code: bytes) -> None:
-    """Stores the code under this key; does nothing if there is no room, and logs a warning if it cannot be written.
+    """Stores the code under this key; does nothing if it exceeds the limit, logs a warning if it cannot be written.
 
     Raises:
         PermissionDeniedError: The folder belongs to another user, or others can write it.

@@ -1,7 +1,7 @@
 """Compiled loops over the states of a tile: points of Sobol's sequence, reductions, histograms.
 
-They run beside the kernels without the interpreter's lock and read each number once. `LANES` states at a time are one
-row of vectors, on every processor and without fused products, so sums have the same bits everywhere.
+They run without the interpreter's lock, as kernels do, and read each number once. On every processor, `LANES` states at
+a time are one row of vectors, and no products are fused, so sums have the same bits everywhere.
 """
 
 from __future__ import annotations
@@ -98,16 +98,15 @@ def reduced(x: Array) -> Array:
 
 
 class Points:
-    """Sets out (rows, entries) to (integer + 0.5) 2^-32 scale + low; rows must be a multiple of `LANES`.
+    """Points of Sobol's sequence: (integer + 0.5) 2^-32 scale + low.
 
-    The integers are those of `table`, from row `first` on, exclusive or the directions whose bits are set and the last
-    one.
+    The integers are rows of `table`, exclusive or the directions whose bits are set, exclusive or the last direction.
 
     Args:
         table: (rows, entries) 32-bit integers.
-        directions: (33, LANES entries) 32-bit integers, the same for each state, as are the next ones.
-        scale: (LANES entries,).
-        low: (LANES entries,).
+        directions: (33, LANES entries) 32-bit integers: 32 directions and a last one, repeated for `LANES` states.
+        scale: (LANES entries,), repeated likewise.
+        low: (LANES entries,), repeated likewise.
     """
 
     def __init__(self, table: Any, directions: Any, scale: Array, low: Array) -> None:
@@ -116,7 +115,7 @@ class Points:
         self.addresses = [x.ctypes.data for x in self._arrays]
 
     def __call__(self, first: int, bits: int, out: Array) -> None:
-        """Sets `out`."""
+        """Sets `out`, (rows, entries), from row `first` of the table on; rows: a multiple of `LANES`."""
         table, *others = self.addresses
         table += 4 * self.entries * first
         code()["points"](table, len(out) // LANES, self.entries, bits, *others, out.ctypes.data)
@@ -158,7 +157,7 @@ class Sweep:
         self._advance[k] = self._steps[k] = x.strides[0] if x.ndim > core else 0
 
     def __call__(self, states: int, index: int) -> Array:
-        """Returns the same as `reduced` of the outputs. states: a multiple of `LANES`. index: of the first point."""
+        """Returns `reduced` of the output. states: a multiple of `LANES`. index: of the first, a multiple of `STEP`."""
         self._lanes[...] = self._first
         self._run(states, index, self._pointers[0])
         self._combine(self._entries, self._pointers[1])
@@ -167,9 +166,9 @@ class Sweep:
 
 
 def count(x: Array, first: Array, scale: Array, counts: Any) -> None:
-    """Counts the rows of finite x (states, entries) in counts (entries, bins + 2) at place 1 + (x - first) scale.
+    """Adds finite x, (states, entries), to histograms: counts, (entries, bins + 2), at place 1 + (x - first) scale.
 
-    Smaller numbers are counted at place 0, larger ones at the last place.
+    Numbers below the first bin are counted at place 0, those above the last bin at the last place.
     """
     x = np.ascontiguousarray(x, dtype=np.float64)
     sizes = (*x.shape, counts.shape[1] - 2)
@@ -220,7 +219,7 @@ def _emit_reduce(module: ir.Module) -> ir.Function:
 
 
 def _emit_combine(module: ir.Module) -> None:
-    """combine(entries, lanes): adds lanes 1 to LANES - 1 to lane 0, and makes numbers of states of those of blocks."""
+    """combine(entries, lanes): reduces all lanes to lane 0; numbers of blocks become numbers of states."""
     b, (entries, lanes) = _function(module, "combine", I64, POINTER)
     count = b.mul(entries, integer(LANES))
 

@@ -6,9 +6,9 @@ are those of `engine.wrenches`, so the result is the same to the last bit: torqu
 their frame to those of their link, with rotations from the kernel of `link_poses`; the torque is moved to the link's
 origin; both are moved to the body of the link.
 
-Accepts a `Wrench` itself, or a list or tuple of at most `MAX_WRENCHES`, whose vectors are arrays of 3 doubles or of 3
-for each state, or tuples or lists of 3 numbers of Python or NumPy. For all other arguments, for errors, and if the
-status flags show an overflow, `kernels.direct` returns `None`, and the caller takes the slow path.
+It accepts a `Wrench` itself, or a list or tuple of at most `MAX_WRENCHES`, whose vectors are arrays of 3 doubles or of
+3 for each state, or tuples or lists of 3 numbers of Python or NumPy. For all other arguments, for errors, and if the
+status flags show an overflow, the direct call returns `None`, and the caller takes the slow path.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ _BODY, _TURNED, _ROTATION, _ORIGIN, PLACE_WORDS = 0, 1, 2, 11, 14
 """The words of a link: its body, -1 if it does not move; whether its frame differs from the body's; R_BL and p_BL."""
 
 _POSES, _PLACES_OF_POSES, _RESULTS, _CLEARED, _FIRST_POSE, _FIRST_WRENCH, _ENTRIES, _LINKS, _PLACES = range(9)
-"""The words of the plan: the body of the poses' kernel and the places of its results, bytes of the results, and of
-these with the workspace that must be 0; bytes in the kernel's inputs before the configuration and before the wrenches,
-and the number of their entries; the dict of link indices; then each link's words.
+"""The words of the plan: the body of the kernel of poses, and the places of its results; the bytes of its results, and
+those of the results with the part of the workspace that must be 0; the bytes in the inputs of the called kernel before
+the configuration and before the wrenches, and the number of entries of the wrenches; the dict of link indices; then the
+words of each link.
 """
 
 MAX_WRENCHES = 256
-"""Most wrenches of a call, whose table is on the stack."""
+"""Most wrenches of a call; their table is on the stack."""
 
 _ADDRESS, _STEP, _STRIDE, _NUMBERS, _VECTOR_WORDS = 0, 1, 2, 3, 6
 """The words of a vector: the address of its first number, bytes from state to state and from number to number, and
@@ -47,8 +48,8 @@ _PLAN, _NUMBER, _POSED, _FIRST = range(4)
 _OBJECT, _PLACE, _LINK, _FRAME, _VECTORS = range(5)
 WRENCH_WORDS = _VECTORS + 3 * _VECTOR_WORDS
 TABLE_WORDS = _FIRST + MAX_WRENCHES * WRENCH_WORDS
-"""The words of the table: the plan, the number of wrenches, whether they need the poses; then of each wrench: the
-`Wrench`, the address of its link's words, its link, the link of its frame, torque, force and point.
+"""The words of the table: the plan, the number of wrenches, whether one of them needs the poses; then for each wrench:
+the `Wrench`, the address of its link's words, its link, the link of its frame, torque, force and point.
 """
 
 _OF_LINK, _OF_WORLD = -1, -2  # instead of the link of a frame
@@ -56,7 +57,10 @@ _OF_LINK, _OF_WORLD = -1, -2  # instead of the link of a frame
 
 @dataclass(frozen=True)
 class Place:
-    """The body that a link's wrench acts on; -1: the link does not move. R_BL and p_BL; None: the body's frame."""
+    """The body that a link's wrench acts on.
+
+    body: its index; -1: the link does not move. rotation, origin: R_BL, p_BL; None: the frames are the same.
+    """
 
     body: int
     rotation: Sequence[Sequence[float]] | None = None
@@ -72,9 +76,9 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class WrenchConversion:
-    """The data for the conversion of wrenches to bodies.
+    """The data of the conversion for a robot.
 
-    poses: the body of `link_poses`. links: index by name; must not change. places: by link.
+    poses: the compiled body of `link_poses`. links: index by name; must not change. places: by link.
     """
 
     poses: Body
@@ -87,7 +91,7 @@ class WrenchConversion:
         return 8 * self.poses.lanes * (1 + self.poses.results + self.poses.workspace)
 
     def plan(self, signature: Signature) -> bytes:
-        """Packed for a kernel, with the addresses of what this holds."""
+        """Returns the plan for a kernel, packed, with addresses of `poses` and `links`: this object must stay alive."""
         poses, kinds = self.poses, [operand.kind for operand in signature.inputs]
         sizes = [operand.size for operand in signature.inputs]
         vector, wrenches = 8 * poses.lanes, kinds.index("wrenches")
@@ -98,9 +102,10 @@ class WrenchConversion:
 
 
 def emit_conversion(module: ir.Module, api_table: Any) -> Any:
-    """Adds `fill`, see `kernels.loop`, and the function `wrenches(plan, wrenches, table, number)`, which it returns.
+    """Adds `fill`, see `kernels.loop`, and `wrenches(plan, wrenches, table, number)`; returns the latter.
 
-    That sets the table and returns 1 if successful. number: of the states of the call, -1 for one without an axis.
+    It sets the table and returns 1; it returns 0 if an object is not accepted. number: the number of states of the
+    call, -1 for one state without an axis.
     """
     named, vector = _Name(module, api_table).function, _Vector(module, api_table).function
     _Fill(module, api_table)
