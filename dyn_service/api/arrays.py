@@ -88,7 +88,8 @@ def is_labelled(value: Any) -> bool:
 
 def holds_labelled(value: Any) -> bool:
     """Returns whether an array of xarray or dask is a value, or in its lists, maps and fields."""
-    if not any(map(sys.modules.__contains__, _LABELLED)) or value.__class__ in _PLAIN:
+    kind = value.__class__
+    if kind is np.ndarray or kind in _PLAIN or not any(map(sys.modules.__contains__, _LABELLED)):
         return False
     if isinstance(value, list | tuple):
         return any(map(holds_labelled, value))

@@ -661,8 +661,6 @@ class Robot(RobotQueries):
 
     def _ask_into(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...], out: Any, workers: Any) -> Any:
         entry, calls = QUERIES[row], self.row_calls.get(row)
-        if holds_labelled(given) or holds_labelled(others):
-            return labelled(self, entry, dict(entry.named(given, others), out=out, workers=workers))
         arrays = () if out is None else output_arrays(entry, out)
         count = self._workers if workers is None else checked_workers(workers)
         # Arrays of subclasses, whose operators may differ, are set by assignment.
@@ -670,6 +668,8 @@ class Robot(RobotQueries):
             answer = calls.into(given, others, arrays, count)
             if answer is not None:
                 return answer
+        if holds_labelled(given) or holds_labelled(others):
+            return labelled(self, entry, dict(entry.named(given, others), out=out, workers=workers))
         answer = self._ask(row, given, others)
         return fill(entry, answer, arrays) if arrays else answer
 

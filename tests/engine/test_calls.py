@@ -471,7 +471,10 @@ def test_options_add_few_calls(arm: Robot, options: dict[str, Any]) -> None:
 def test_wrenches_of_other_numbers_and_rotated_results_in_given_arrays_are_not_evaluated(
     arm: Robot, lead: tuple[int, ...]
 ) -> None:
-    """Their arrays are converted to doubles; results that are rotated afterwards are copied. An evaluation runs 400."""
+    """Their arrays are converted to doubles; results that are rotated afterwards are copied. An evaluation runs 400.
+
+    Where xarray is imported, fields of wrenches are searched for its arrays, in some 10 calls.
+    """
     q, v, a = state(arm, *lead)
     first, later = np.array([0.1, 0.2, 0.3]), 0.5 * np.ones((*lead, 3))
     numbers = [Wrench("pendulum", force=first.astype(np.float32)), Wrench("cart", force=later.astype(np.float32))]
@@ -486,8 +489,8 @@ def test_wrenches_of_other_numbers_and_rotated_results_in_given_arrays_are_not_e
         for _ in range(3):
             found = arm.inverse_dynamics(q, v, a, **given)
             assert found.tobytes() == arm.inverse_dynamics(q, v, a, **expected).tobytes()
-        assert calls_of(lambda given=given: arm.inverse_dynamics(q, v, a, **given)) <= 100
+        assert calls_of(lambda given=given: arm.inverse_dynamics(q, v, a, **given)) <= 120
     for _ in range(3):
         found = arm.link_motion(q, v, a, frame="world", out=out)
     assert found.velocity is out.velocity
-    assert calls_of(lambda: arm.link_motion(q, v, a, frame="world", out=out)) <= 100
+    assert calls_of(lambda: arm.link_motion(q, v, a, frame="world", out=out)) <= 120
