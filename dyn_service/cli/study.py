@@ -33,6 +33,7 @@ def study(
 ) -> int:
     """Compute queries at many states; a second run continues an interrupted one."""
     from dyn_service import Robot
+    from dyn_service.studies.design_loads import readable
     from dyn_service.studies.study import Study, specification
     from dyn_service.support.documents import read_document
 
@@ -62,7 +63,9 @@ def study(
     for key, variable in result.data_vars.items():
         if variable.size <= 64 and not str(key).endswith("_index"):
             say(f"{key} [{variable.attrs.get('units', '')}] {variable.dims}")
-            say(variable.to_pandas().to_string() if 0 < variable.ndim < 3 else str(variable.values))
+            units = variable.attrs.get("units")
+            said = readable(*(x.values for x in result.data_vars.values() if x.attrs.get("units") == units))
+            say(variable.to_pandas().to_string(float_format=said) if 0 < variable.ndim < 3 else str(variable.values))
     failed = ", ".join(f"{count:,} {reason}" for reason, count in json.loads(result.attrs["failures"]).items())
     say(f"states that failed: {failed or 'none'}; results in {target}")
     return 0

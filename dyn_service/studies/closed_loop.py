@@ -21,7 +21,6 @@ from dyn_service.api.arrays import Array
 from dyn_service.api.cost import overlay_lead
 from dyn_service.api.laws import ComputedTorqueLaw, PDLaw, StateFeedbackLaw
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import DynError
 from dyn_service.simulation.divergence import DivergedError
 from dyn_service.studies.keys import check_names, wrong
 from dyn_service.support.optional import load
@@ -81,8 +80,6 @@ class ClosedLoop:
                 **{key: np.asarray(x, dtype=float) if key != "compensation" else x for key, x in values.items()},
             )
         except (TypeError, ValueError) as fault:
-            if isinstance(fault, DynError):
-                raise
             raise wrong("options", f"closed_loop needs dt, steps and the numbers of the law: {fault}") from None
         steps = self.how["steps"]
         # Steps after the last record are not computed, so records are a divisor of the steps apart.

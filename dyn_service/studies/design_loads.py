@@ -20,7 +20,7 @@ from __future__ import annotations
 import csv
 import html
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,8 +35,18 @@ from dyn_service.support.optional import load
 MEASURES = ("radial", "axial", "tilting", "drive")
 CAUSES = ("inertia", "velocity", "gravity", "external", "friction")
 
+ROUNDING = 1e-12
+"""Share of the largest number below which others are rounding errors: they are printed and drawn as 0."""
+
 _MARGIN = 1.25
 """Range of a duration curve over the largest load of the first states; larger loads are in its last bin."""
+
+
+def readable(*values: Any) -> Callable[[float], str]:
+    """Returns the function that prints a number with 6 digits, and 0 if it is a rounding error beside `values`."""
+    sizes = np.abs(np.concatenate([np.ravel(x) for x in values]))
+    least = ROUNDING * sizes.max(initial=0.0, where=np.isfinite(sizes))
+    return lambda x: f"{0.0 if abs(x) <= least else x:.6g}"
 
 
 class _Parts(NamedTuple):
@@ -150,8 +160,8 @@ class Loads:
 class DesignLoads(NamedTuple):
     """Loads of joints over a study.
 
-    rows: for each joint and measure a map with the columns of the CSV. curves: by (joint, measure) the loads and the
-    share of states whose load is at least as large. result: the study's Dataset. study: for `study.state(index)`.
+    rows: for each joint and measure a map with the columns of the CSV, not rounded. curves: by (joint, measure) loads
+    and the share of states with at least this load. result: the study's Dataset. study: for `study.state(index)`.
     """
 
     rows: list[dict[str, Any]]
@@ -159,25 +169,31 @@ class DesignLoads(NamedTuple):
     result: Any
     study: Any
 
+    @property
+    def _text(self) -> Callable[[float], str]:
+        return readable([row["largest"] for row in self.rows])
+
     def csv(self) -> str:
-        """Returns the table for a supplier."""
-        text = io.StringIO()
+        """Returns the table for a supplier, with q, v and a of the state of each largest load."""
+        text, said = io.StringIO(), self._text
         writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows({k: f"{x:.6g}" if isinstance(x, float) else x for k, x in row.items()} for row in self.rows)
+        for row in self.rows:
+            inputs = {k: f"{x:.9g}" for k, x in row.items() if k.endswith("]")}
+            writer.writerow({k: said(x) if isinstance(x, float) else x for k, x in row.items()} | inputs)
         return text.getvalue()
 
     def write(self, folder: str | Path) -> Path:
         """Writes `loads.csv`, a picture of each joint and the page `index.html`; returns the page."""
-        place = Path(folder)
+        place, said = Path(folder), self._text
         place.mkdir(parents=True, exist_ok=True)
         (place / "loads.csv").write_text(self.csv(), "utf-8")
         joints = list(dict.fromkeys(row["joint"] for row in self.rows))
         for number, joint in enumerate(joints):
             self._draw(place / f"joint_{number}.svg", joint)
-        heads = list(self.rows[0])
+        heads = [head for head in self.rows[0] if not head.endswith("]")]
         lines = [
-            "".join(f"<td>{html.escape(f'{x:.4g}' if isinstance(x, float) else str(x))}</td>" for x in row.values())
+            "".join(f"<td>{html.escape(said(x) if isinstance(x, float) else str(x))}</td>" for x in map(row.get, heads))
             for row in self.rows
         ]
         robot, states = html.escape(str(self.result.attrs["robot"])), self.result.attrs["states"]
@@ -186,8 +202,9 @@ class DesignLoads(NamedTuple):
             "<!doctype html><meta charset=utf-8><title>Design loads</title><style>body{font:15px sans-serif;margin:2em}"
             "table{border-collapse:collapse}td,th{border:1px solid #ccc;padding:.2em .5em;text-align:right}</style>"
             f"<h1>Design loads of {robot}</h1><p>{states:,} states; fingerprint {self.study.fingerprint}; failures "
-            f"{html.escape(self.result.attrs['failures'])}. SI units: N and N m. <a href=loads.csv>CSV</a></p>"
-            f"<table><tr>{''.join(f'<th>{html.escape(head)}</th>' for head in heads)}</tr>"
+            f"{html.escape(self.result.attrs['failures'])}. SI units: N and N m. Numbers below {ROUNDING:g} of the "
+            "largest load are rounding errors, written as 0. The <a href=loads.csv>CSV</a> also has q, v and a of each "
+            f"state.</p><table><tr>{''.join(f'<th>{html.escape(head)}</th>' for head in heads)}</tr>"
             f"{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
             + "".join(f"<h2>{html.escape(joint)}</h2><img src=joint_{k}.svg>" for k, joint in enumerate(joints)),
             "utf-8",
@@ -197,24 +214,25 @@ class DesignLoads(NamedTuple):
     def _draw(self, file: Path, joint: str) -> None:
         figure = load("the page of design loads", "matplotlib.figure").Figure(figsize=(11, 3.6), layout="constrained")
         bars, *curves = figure.subplots(1, 3)
-        rows = [row for row in self.rows if row["joint"] == joint]
+        of, said = {row["measure"]: row for row in self.rows if row["joint"] == joint}, self._text
         for sign in (1, -1):  # parts that raise and parts that lower the load
-            base = np.zeros(len(rows))
+            base = np.zeros(len(of))
             for k, cause in enumerate(CAUSES):
-                height = np.array([row[cause] for row in rows]) / [max(abs(row["largest"]), 1e-300) for row in rows]
+                height = np.array([float(said(row[cause])) / (abs(row["largest"]) or 1.0) for row in of.values()])
                 height = np.where(height * sign > 0, height, 0.0)
                 bars.bar(MEASURES, height, bottom=base, color=f"C{k}", label=cause if sign > 0 else None)
                 base += height
-        bars.set_title("parts of the largest load, by cause")
+        bars.set(title="parts of the largest load, by cause", ylabel="part / |largest load|")
         bars.axhline(0, color="black", linewidth=0.8)
         bars.legend(fontsize="x-small", loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.3))
-        for axes, names, unit in zip(
-            curves, (("radial", "axial"), ("tilting", "drive")), ("N", "N m | N"), strict=True
-        ):
+        for axes, names in zip(curves, (("radial", "axial"), ("tilting", "drive")), strict=True):
             for name in names:
                 at, share = self.curves[joint, name]
-                axes.plot(100 * share, at, label=name)
-            axes.set(xlabel="% of states with at least this load", ylabel=unit)
+                most = abs(of[name]["largest"])
+                axes.plot(100 * share, [float(said(min(x, most))) for x in at], label=f"{name}, {of[name]['unit']}")
+            units = dict.fromkeys(of[name]["unit"] for name in names)
+            label = " | ".join(f"{'force' if unit == 'N' else 'moment'}, {unit}" for unit in units)
+            axes.set(xlabel="share of states with at least this load, %", ylabel=label)
             axes.legend(fontsize="small")
         figure.savefig(file)
 
@@ -270,13 +288,25 @@ def design_loads(
             row |= {each: float(result[f"load_{each}"].values[j, m]) for each in ("min", "max", "rms", "cubic_mean")}
             row |= {cause: float(shares[cause][j, m]) for cause in CAUSES}
             row |= {f"{cause} alone": float(result[f"{cause}_absmax"].values[j, m]) for cause in CAUSES}
-            row |= {name: " ".join(f"{x:.9g}" for x in state[name]) for name in Loads.required}
-            rows.append(row)
+            rows.append(row | _columns(robot, state))
             counts = result.load_histogram.values[j, m]
             either = (counts + counts[::-1])[bins + 1 :]  # from load 0 on, beyond the range last
             share = np.cumsum(either[::-1])[1:] / max(counts.sum(), 1)
             curves[joint, measure] = most[4 * j + m] / bins * np.arange(bins - 1, -1, -1), share
     return DesignLoads(rows, curves, result, study)
+
+
+def _columns(robot: Robot, state: Mapping[str, Any]) -> dict[str, float]:
+    """Returns q, v and a of a state by name and unit, `q elbow [rad]`."""
+    at = robot.configuration
+    of_v = [(name, "rad" if turns else "m") for name, turns in zip(at.velocity_names, at.turns, strict=True)]
+    of_q = zip(at.position_names, np.where(at.angles, "rad", np.where(at.shifts, "m", "1")), strict=True)
+    entries = {"q": [*of_q], "v": [(n, f"{u}/s") for n, u in of_v], "a": [(n, f"{u}/s^2") for n, u in of_v]}
+    return {
+        f"{key} {name} [{unit}]": float(x)
+        for key, names in entries.items()
+        for (name, unit), x in zip(names, state[key], strict=True)
+    }
 
 
 def _unit(loads: Loads, joint: int, measure: str) -> str:

@@ -17,11 +17,7 @@ T = TypeVar("T")
 _NAMES = 40
 """The most names in an error."""
 
-_FORMS = {
-    "uniform": "[lower, upper] or limits",
-    "normal": "[mean, standard deviation]",
-    "linspace": "[first, last, count]",
-}
+_FORMS = {"uniform": "[lower, upper] or limits", "normal": "[mean, deviation]", "linspace": "[first, last, count]"}
 
 
 def wrong(path: str, text: str, kind: type[DynError] = InvalidArgumentError) -> DynError:

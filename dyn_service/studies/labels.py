@@ -27,7 +27,7 @@ from dyn_service.api.cost import leads_of
 from dyn_service.api.laws import SHAPES
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Query, RobotQueries, Row
 from dyn_service.api.spec import BY_NAME, DIRECTIONS, Spec
-from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError, UnimplementedError
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.studies.keys import check_names, wrong
 from dyn_service.support.optional import load
 
@@ -58,6 +58,8 @@ _PARTS: Mapping[str, tuple[str | int, ...]] = {
     "inertia": (3, 3),
 }
 """Core shapes of the numbers in overlays, payloads, wrenches, contacts and laws."""
+
+_UNNAMED = "leading axes without names, in a call with labelled or lazy arrays: make it a DataArray"
 
 _OVER_TIME = {*SHAPES, "torque", "force", "point"}
 """Numbers of laws and wrenches that may be samples over time in simulations."""
@@ -282,7 +284,7 @@ class _Inputs:
             self.taken.append(_Taken(array, (), len(spec.shape)))
             return _Slot(len(self.taken) - 1)
         if spec.kind in _OBJECTS and isinstance(self.row, Query) and leads_of(self.row, {spec_name: value})[spec_name]:
-            raise _unnamed(parameter)
+            raise wrong(parameter, _UNNAMED)
         return value
 
     def _take(self, parameter: str, spec: Spec, value: Any, part: str) -> Any:
@@ -365,7 +367,7 @@ class _Inputs:
         xarray = load("labelled arrays", "xarray")
         unnamed = [*self._plain, *(f"array {k}" for k, x in enumerate(self.taken) if not hasattr(x.array, "dims"))]
         if unnamed:
-            raise _unnamed(unnamed[0])
+            raise wrong(unnamed[0], _UNNAMED)
         try:
             aligned = xarray.align(*(x.array for x in self.taken), join="exact", copy=False)
             coordinates = xarray.merge([x.coords.to_dataset() for x in aligned], join="exact", compat="override").coords
@@ -383,10 +385,6 @@ class _Inputs:
             axes = [slice(None) if name in of.dims else None for name in dims]
             arrays.append(x.data[(*axes, ...)] if None in axes else x.data)
         return arrays, dims, coordinates
-
-
-def _unnamed(path: str) -> DynError:
-    return wrong(path, "leading axes without names, in a call with labelled or lazy arrays: make it a DataArray")
 
 
 def _dimension(symbol: str | int, *, same: bool) -> str:

@@ -122,8 +122,8 @@ class Sampler:
         if samples.sampler == "sobol" and samples.count > 1 << _BITS:
             raise wrong("count", f"sobol has at most 2^{_BITS} samples, found {samples.count}: use random for more")
         if samples.sampler == "latin_hypercube" and samples.count * width > MAX_LATIN:
-            most = f"at most {MAX_LATIN // width} samples of {width} numbers"
-            raise wrong("count", f"a Latin hypercube has {most}, found {samples.count}: use sobol for more")
+            most = MAX_LATIN // width
+            raise wrong("count", f"latin_hypercube has at most {most} here, found {samples.count}: use sobol for more")
 
     @cached_property
     def _sobol(self) -> tuple[Any, Any, Any]:

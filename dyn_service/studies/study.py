@@ -23,7 +23,7 @@ import pickle
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cached_property, lru_cache, partial
 from importlib import import_module
@@ -344,9 +344,8 @@ class Study:
         tasks = self._ranges(count)
         missing = np.ones((self._outer, len(tasks)), bool) if done is None else done == 0
         states_left = int((missing * [self._states(*each) for each in tasks]).sum())
-        seconds, threads = 0.0, workers or os.cpu_count() or 1
-        if states_left:
-            seconds = self._state_seconds * states_left / min(threads, int(missing.sum()))
+        threads = workers or os.cpu_count() or 1
+        seconds = self._state_seconds * states_left / min(threads, int(missing.sum())) if states_left else 0.0
         per_state = sum(8 * w.labels.size for w in self._wanted if w.of.reduce is None) + (1 if self._stored else 0)
         chunks = self._outer * self._chunks
         small = sum(x.nbytes for x in self._start(1).values())
@@ -402,16 +401,12 @@ class Study:
         entries = []
         for wanted in self._wanted:
             x = np.asarray(answers[wanted.key][wanted.field], dtype=np.float64)
-            core = x.shape[len(x.shape) - len(self._cores[wanted.name]) :]
+            core = x.shape[x.ndim - wanted.labels.ndim :]
             if x.shape != lead + core:
                 x = np.broadcast_to(x, lead + core)
             x = x.reshape(math.prod(lead), math.prod(core))
             entries.append(x if wanted.entries is None else x.take(wanted.entries, axis=1))
         return inputs, entries
-
-    @cached_property
-    def _cores(self) -> dict[str, tuple[int, ...]]:
-        return {w.name: tuple(w.labels.shape) for w in self._wanted}
 
     def _start(self, chunks: int) -> dict[str, Any]:
         """Returns the results of a task without states.
@@ -621,58 +616,45 @@ class Study:
                 begun, and is not complete, with other versions or on another kind of processor.
         """
         with _locked(store):
-            return self._run(store, workers, chunks, scheduler, progress)
-
-    def _run(
-        self,
-        store: Any,
-        workers: int | None,
-        chunks: int | None,
-        scheduler: str | None,
-        progress: Callable[[float], None] | None,
-    ) -> Any:
-        group, done = self._open(store, chunks)
-        count = int(group.attrs["chunks"])
-        ranges = self._ranges(count)
-        missing = [(k, *ranges[t]) for k, t in np.argwhere(done == 0).tolist()]
-        finished = done.size - len(missing)
-        with self._executor(workers, scheduler) as (executor, submit, most):
-            waiting: dict[Future[Any], tuple[int, int, int]] = {}
-            queue = iter(missing)
-            try:
-                while True:
-                    while len(waiting) < most and (each := next(queue, None)) is not None:
-                        waiting[submit(executor, *each)] = each
-                    if not waiting:
-                        break
-                    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                        k, first, _ = waiting.pop(future)
-                        self._write(group, k, first, count, future.result())
-                        finished += 1
-                        if progress is not None:
-                            progress(finished / done.size)
-            except BaseException:
-                for future in waiting:
-                    future.cancel()
-                raise
-        result = self.results(group)
-        if store is not None:
-            small = result.drop_vars([w.name for w in self._wanted if w.of.reduce is None])
-            names = {name: x.astype(object) for name, x in small.coords.items() if x.dtype.kind == "U"}
-            small.assign_coords(names).to_zarr(str(Path(store)), group="result", mode="w", consolidated=False)
-        return result
+            group, done = self._open(store, chunks)
+            count = int(group.attrs["chunks"])
+            ranges = self._ranges(count)
+            missing = [(k, *ranges[t]) for k, t in np.argwhere(done == 0).tolist()]
+            finished = done.size - len(missing)
+            with self._executor(workers, scheduler) as (submit, most):
+                waiting: dict[Future[Any], tuple[int, int, int]] = {}
+                queue = iter(missing)
+                try:
+                    while True:
+                        while len(waiting) < most and (each := next(queue, None)) is not None:
+                            waiting[submit(*each)] = each
+                        if not waiting:
+                            break
+                        for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                            k, first, _ = waiting.pop(future)
+                            self._write(group, k, first, count, future.result())
+                            finished += 1
+                            if progress is not None:
+                                progress(finished / done.size)
+                except BaseException:
+                    for future in waiting:
+                        future.cancel()
+                    raise
+            result = self.results(group)
+            if store is not None:
+                small = result.drop_vars([w.name for w in self._wanted if w.of.reduce is None])
+                names = {name: x.astype(object) for name, x in small.coords.items() if x.dtype.kind == "U"}
+                small.assign_coords(names).to_zarr(str(Path(store)), group="result", mode="w", consolidated=False)
+            return result
 
     @contextmanager
-    def _executor(self, workers: int | None, scheduler: str | None) -> Iterator[tuple[Any, Any, int]]:
+    def _executor(self, workers: int | None, scheduler: str | None) -> Iterator[tuple[Callable[..., Future[Any]], int]]:
+        """Yields the function that submits `task`, and how many tasks wait or run at a time."""
         if scheduler is None:
             count = workers or os.cpu_count() or 1
             _ = self._wanted  # before threads need it
-
-            def here(executor: Executor, *what: int) -> Future[Any]:
-                return executor.submit(self.task, *what)
-
             with ThreadPoolExecutor(count, thread_name_prefix="study") as threads:
-                yield threads, here, 2 * count
+                yield lambda *what: threads.submit(self.task, *what), 2 * count
             return
         distributed = load("--scheduler", "distributed")
         expected = (self.fingerprint, self.made_with)
@@ -680,12 +662,8 @@ class Study:
             executor = client.get_executor(pure=False, retries=10)
             # The result of a task, so that each worker gets it once, and again if it was lost.
             content = client.submit(bytes, pickle.dumps((self.robot, self.specification)), pure=False, retries=10)
-
-            def there(executor: Any, *what: int) -> Any:
-                return executor.submit(_remote, content, expected, *what)
-
-            threads_there = sum(each["nthreads"] for each in client.scheduler_info(n_workers=-1)["workers"].values())
-            yield executor, there, 2 * max(threads_there, 1)
+            count = sum(each["nthreads"] for each in client.scheduler_info(n_workers=-1)["workers"].values())
+            yield partial(executor.submit, _remote, content, expected), 2 * max(count, 1)
 
     def _done(self, group: Any, store: Any) -> Array | None:
         """Returns which tasks are done in the group of a store, (outer, tasks); None if it is not ready."""
@@ -727,7 +705,7 @@ class Study:
         chunk, dims = (*(1 for _ in self._kept), *self._chunk), list(self.plan.dims)
         for wanted in self._wanted:
             if wanted.of.reduce is None:
-                core, own = self._cores[wanted.name], wanted.labels
+                core, own = wanted.labels.shape, wanted.labels
                 labels: dict[str, Any] = {"dimension_names": [*dims, *map(str, own.dims)]}
                 labels |= {"attributes": {k: str(v) for k, v in own.attrs.items()}}
                 new(group, wanted.name, (*self.plan.shape, *core), (*chunk, *core), "f8", np.nan, **labels)
@@ -741,7 +719,7 @@ class Study:
         parts, task = group["partial"], first // count
         for at, stored in results.pop("states"):
             for name, x in stored.items():
-                group[name][at] = x.reshape((*_shape(at), *self._cores.get(name, ())))
+                group[name][at] = x.reshape((*_shape(at), *group[name].shape[len(at) :]))
         for name, x in results.items():
             parts[name][outer, slice(first, first + len(x)) if _by_chunk(name) else task] = x
         parts["done"][outer, task] = 1
@@ -755,13 +733,14 @@ class Study:
         parts = group["partial"]
         counts = parts["count"][:].sum(axis=1)
         for wanted in self._wanted:
-            name, labels, core = wanted.name, wanted.labels, self._cores[wanted.name]
+            name, labels = wanted.name, wanted.labels
             if wanted.of.reduce is None:
-                variables[name] = ((*self.plan.dims, *labels.dims), _lazy(group[name]), labels.attrs)
+                lazy = load("a study", "dask.array").from_zarr(group[name])
+                variables[name] = ((*self.plan.dims, *labels.dims), lazy, labels.attrs)
                 continue
 
-            def put(what: str, x: Any, attributes: Any, *more: str, core: Any = core, of: _Wanted = wanted) -> None:
-                values = x.reshape((*shape, *core, *x.shape[2:])) + 0  # -0 becomes 0
+            def put(what: str, x: Any, attributes: Any, *more: str, of: _Wanted = wanted) -> None:
+                values = x.reshape((*shape, *of.labels.shape, *x.shape[2:])) + 0  # -0 becomes 0
                 variables[f"{of.name}_{what}"] = ((*dims, *of.labels.dims, *more), values, attributes)
 
             if f"{name} extremes" in parts:
@@ -788,10 +767,8 @@ class Study:
                     total = np.array([[math.fsum(column) for column in of.T] for of in sums]).reshape(len(sums), -1)
                     put(each, root(total / np.where(counts, counts, np.nan)[:, None]), labels.attrs)
         result = xarray.Dataset(variables)
-        result = result.assign_coords({n: (n, x) for n, x in known.items() if n in result.dims})
-        for wanted in self._wanted:
-            names = {n: (n, list(x)) for n, x in wanted.labels.indexes.items() if n in result.dims}
-            result = result.assign_coords(names)
+        for labels in (known, *(w.labels.indexes for w in self._wanted)):
+            result = result.assign_coords({n: (n, list(x)) for n, x in labels.items() if n in result.dims})
         codes, first = parts["codes"][:].sum(axis=(0, 1)), parts["first"][:]
         named = dict(zip(("not finite", *BEYOND), codes.tolist(), strict=True))
         where = [int(x[x >= 0].min()) if (x >= 0).any() else -1 for x in np.moveaxis(first, -1, 0)]
@@ -851,10 +828,6 @@ def _locked(store: Any) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _lazy(array: Any) -> Any:
-    return load("a study", "dask.array").from_zarr(array)
 
 
 @lru_cache(maxsize=8)

@@ -10,7 +10,7 @@ import pytest
 
 from dyn_service import Robot
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.studies.design_loads import CAUSES, MEASURES, Loads, design_loads, duty_cycle
+from dyn_service.studies.design_loads import CAUSES, MEASURES, Loads, design_loads, duty_cycle, readable
 from tests.phrases import naming
 
 for _module in ("xarray", "dask.array", "zarr"):
@@ -94,6 +94,11 @@ def test_the_page_and_its_extremes(arm: Robot, tmp_path: Path) -> None:
     assert [(row["joint"], row["measure"]) for row in table] == [
         (j, m) for j in ("shoulder", "elbow") for m in MEASURES
     ]
+    for row in table:  # the state of the load, one number in each cell
+        state = found.study.state(int(row["state"]))
+        for key, unit in (("q", "rad"), ("v", "rad/s"), ("a", "rad/s^2")):
+            cells = [float(row[f"{key} {joint} [{unit}]"]) for joint in ("shoulder", "elbow")]
+            assert np.allclose(cells, state[key], rtol=1e-8)
     states = found.study.plan.block([slice(0, 20_000)])
     every = Loads(arm, {})(states)["load"]
     for row in found.rows:
@@ -124,3 +129,19 @@ def test_a_duty_cycle(arm: Robot) -> None:
     )  # of the step's sample
     assert np.isclose(shoulder["axial"], 5 * G)
     assert np.isnan(elbow["drive"])
+
+
+def test_rounding_errors_do_not_look_like_loads(tmp_path: Path) -> None:
+    robot = Robot.from_urdf("urdf/panda.urdf")
+    vary = {"q": {"uniform": "limits"}, "v": {"constant": 0.0}, "a": {"constant": 0.0}}
+    found = design_loads(robot, vary, samples={"sample": {"count": 64}}, joints=["panda_joint1", "panda_joint2"])
+    drive = next(row for row in found.rows if (row["joint"], row["measure"]) == ("panda_joint1", "drive"))
+    assert 0.0 < abs(drive["largest"]) < 1e-12  # the axis is vertical
+    table = list(csv.DictReader(found.csv().splitlines()))
+    small = [row for row in table if row["joint"] == "panda_joint1" and row["measure"] in ("radial", "drive")]
+    assert [(row["largest"], row["gravity"], row["rms"]) for row in small] == [("0", "0", "0")] * 2
+    assert any(float(row["largest"]) > 100.0 for row in table)
+    assert readable([57.0], [np.nan])(-8.7e-15) == "0"
+    assert [readable([1e-13, 0.0])(x) for x in (1e-13, np.nan)] == ["1e-13", "nan"]
+    page = found.write(tmp_path).read_text("utf-8")
+    assert "e-1" not in page.partition("<table>")[2]
