@@ -225,7 +225,7 @@ Acceleration = Annotated[ArrayLike, Spec(("nv",), "rad/s^2 | m/s^2", "joint acce
 Effort = Annotated[
     ArrayLike, Spec(("nv",), "N m | N", "joint efforts: torques, forces at prismatic joints", kind="effort")
 ]
-Weights = Annotated[ArrayLike, Spec(("nv",), "1", "weight of each entry of the differentiated vector")]
+Weights = Annotated[ArrayLike, Spec(("nv",), "1", "weight of each entry of the differentiated vector", kind="weight")]
 Momentum = Annotated[ArrayLike, Spec(("nv",), "N m s | N s", "generalised momenta", kind="momentum")]
 Step = Annotated[ArrayLike, Spec((1,), "s", "length of the step", scalar=True, kind="duration")]
 Gravity = Annotated[

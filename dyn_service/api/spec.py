@@ -37,6 +37,7 @@ Kind = Literal[
     "effort",
     "momentum",
     "gain",
+    "weight",
     "gravity",
     "wrenches",
     "duration",
@@ -54,6 +55,7 @@ Kind = Literal[
     velocity, acceleration     of the joints, (nv,)
     effort, momentum           of the joints, (nv,), and the mass matrix: they scale with each joint's inertia
     gain                       of a controller
+    weight                     of the entries of joint efforts or accelerations, (nv,)
     gravity                    (3,); default: the robot's own
     wrenches                   external wrenches on links: `Wrench`; kernels get one six-vector per body
     duration                   a length of time

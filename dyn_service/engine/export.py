@@ -223,14 +223,18 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
     if kernel.empty:
         raise FailedPreconditionError(f"{row.name} has no results for robot '{robot.name}', so it is not exported")
     plain = not row.kernel_option or method == row.options[row.kernel_option].default
-    query = next((name for name, of in LISTS.items() if row_of(name) is row), row.name.replace("+", "_and_"))
-    name = "_".join((prefix, query) if plain else (prefix, query, method))
+    query = next((name for name, of in LISTS.items() if row_of(name) is row), row.name)
+    name = "_".join((prefix, query, *(() if plain else (method,)))).replace("+", "_and_")
     own = extra.defaults(robot, row, method)
     signature, entering = with_inputs(robot, extra, kernel, len(row.required), own)
     try:
         graph = robot._library.graph(kernel)
-    except UnimplementedError as refusal:
-        raise UnimplementedError(f"{refusal.message}: name the queries separately", path="queries") from None
+    except UnimplementedError:
+        raise UnimplementedError(
+            f"{query} of robot '{robot.name}' cannot be one function: its kernels are loops over the bodies, one for "
+            f"each query; export {', '.join(part.name for part in row.parts)} separately",
+            path="queries",
+        ) from None
     return Function(name, signature, graph, len(row.required), robot._left_out_of(row) | own, len(own), entering)
 
 

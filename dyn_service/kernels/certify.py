@@ -286,6 +286,8 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
             array *= sizes.reshape(-1, *(1,) * len(operand.shape))
             if operand.kind in _EFFORTS and tree.nv:
                 array *= _moved(M)
+            if operand.kind == "weight" and tree.nv:  # every other state: of efforts, on the scale of each joint
+                array[1::2] /= np.maximum(_moved(M), 1e-300)[1::2]
             if operand.kind == "gravity":
                 array[-AT_REST:] = DEFAULT_GRAVITY
             if operand.kind == "position" and tree.nv:

@@ -70,8 +70,11 @@ class Finding(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How much worse than as given, where that is worse than some roundings."""
-        return self.error / max(self.given, 1e-15)
+        """How much worse than as given, where that is worse than some roundings.
+
+        1 where some rounding as given has no finite answer, as where Newton's method does not find a step in doubles.
+        """
+        return 1.0 if self.error == self.given == np.inf else self.error / max(self.given, 1e-15)
 
 
 class Case(NamedTuple):
