@@ -389,6 +389,24 @@ def test_a_call_for_few_states_has_a_body_of_its_own_with_the_same_bits(manifold
         np.testing.assert_array_equal(ends[0][name][:, 0], ends[1][name][:, 4])
 
 
+@pytest.mark.parametrize("form", [trace, roll])
+def test_a_kernel_in_stages_reads_no_earlier_contents_of_memory(turning: Robot, form: Any) -> None:
+    """Only the part of the workspace that the loop clears is 0, the rest is NaN."""
+    signature = turning.signature(QUERIES["step_derivatives"], "explicit_euler", WITHOUT_WRENCHES)
+    model = frames.kernel_tree(turning.tree, signature.bodies)
+    kernel, loop, _ = compiled(staged(signature, model.tree, lambda of: form(model, of)), optimised=False)
+    body, inputs = Body.of(loop.code), inputs_of(turning.tree, signature, iter(()))
+    expected = np.concatenate([x[0].reshape(-1) for x in kernel(*(x[:1] for x in inputs))])
+    source = np.concatenate([x[0].reshape(-1) for x in inputs])
+    sizes, lanes = [len(source), body.results, body.workspace], body.lanes
+    memory = np.full(lanes * (sum(sizes) + 1), np.nan)
+    memory = memory[-memory.ctypes.data % (8 * lanes) // 8 :][: lanes * sum(sizes)].reshape(-1, lanes)
+    given, found, workspace = np.split(memory, np.cumsum(sizes)[:-1])
+    given[...], found[...], workspace[: body.cleared] = source[:, None], 0.0, 0.0
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(body.address)(*(x.ctypes.data for x in (given, found, workspace)))
+    np.testing.assert_array_equal(found[:, 0], expected)
+
+
 def test_few_states_with_wrenches_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrenches are converted for whole vectors, so these calls have no body for few states."""
     robot = uncertified(Robot.from_text(chain(3, types=("revolute", "prismatic"), branches=2)))
