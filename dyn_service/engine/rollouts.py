@@ -21,8 +21,10 @@ from dyn_service.simulation.laws import Term
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
-MAX_STATES = 1 << 17
-"""States that compiled code computes between two checks for Ctrl-C: tens of milliseconds."""
+MAX_VELOCITIES = 1 << 20
+"""Numbers of the velocities of all states that compiled code computes between two checks for Ctrl-C: tens of
+milliseconds for a small robot, tenths of a second for a large one.
+"""
 
 _KINDS: Mapping[str, Kind] = {"q": "position", "v": "velocity", "q_ref": "position", "v_ref": "velocity"}
 _INPUTS: Mapping[str, tuple[str, ...]] = {
@@ -107,7 +109,7 @@ def repeat_steps(
         names = {each.name: each.name if term is step else term.output for each in signature.outputs}
         stages.append(Stage(block, inputs, names))
     lanes = host().lanes
-    most = max(MAX_STATES // steps // lanes, 1) * lanes
+    most = max(MAX_VELOCITIES // (steps * max(robot.nv, 1)) // lanes, 1) * lanes
     flat = {name: np.ascontiguousarray(x).reshape(states, x.shape[-1]) for name, x in state.items()}
     rows = {name: x.reshape(len(x), states, x.shape[-1]) for name, x in records.items()}
 

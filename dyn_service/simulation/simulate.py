@@ -70,7 +70,7 @@ _TELL_STEPS = 1024
 _MAX_STEPS = 8192
 """At most so many if progress is not reported."""
 
-_MAX_NUMBERS = 1 << 20
+_MAX_NUMBERS = 1 << 18
 """Largest count of the numbers of their positions, except for `_MIN_STEPS`."""
 
 

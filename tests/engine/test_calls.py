@@ -253,7 +253,7 @@ def test_new_selections_do_not_fill_the_memory(arm: Robot) -> None:
         found = arm.constraint_forces(q, q, q, joints=names)
         assert found.joints == tuple(names)
         assert (found.wrench[-1] == whole.wrench[1]).all()
-    assert len(arm.row_calls["constraint_forces"]._bound) <= MAX_COMBINATIONS
+        assert len(arm.row_calls["constraint_forces"]._bound) <= MAX_COMBINATIONS
 
 
 FORMS_OF_VECTORS: list[Any] = [

@@ -169,6 +169,17 @@ def test_no_thread_writes_after_an_error_of_the_callers_part() -> None:
     assert ended.is_set()
 
 
+@pytest.mark.parametrize(("states", "parts"), [(203, 3), (16, 2), (17, 2), (64, 5)])
+def test_threads_get_whole_vectors(states: int, parts: int) -> None:
+    given: list[slice] = []
+    assert calls.in_threads(lambda part: given.append(part) is None, states, parts)
+    given.sort(key=lambda part: part.start)
+    assert len(given) <= parts
+    assert [part.start for part in given] == [0, *(part.stop for part in given[:-1])]
+    assert given[-1].stop == states
+    assert not any(part.start % host().lanes for part in given)
+
+
 def test_wrenches_of_fewer_states_are_an_error(arm: Robot) -> None:
     """The states of the first thread, or of each, have a wrench; nothing is written."""
     lanes = host().lanes

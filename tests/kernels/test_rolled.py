@@ -14,7 +14,7 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
-from dyn_service.api.queries import QUERIES
+from dyn_service.api.queries import QUERIES, Wrench
 from dyn_service.api.spec import WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import newton_euler, sweeps
@@ -24,11 +24,12 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import budget, certify, frames, lower
 from dyn_service.kernels import loop as loops
+from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.direct import Arguments, direct_call
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.jit import host
-from dyn_service.kernels.library import KernelLibrary
+from dyn_service.kernels.library import KernelLibrary, LibraryKernel
 from dyn_service.kernels.loop import NARROW_LANES, Body
 from dyn_service.kernels.rolled import FEW_KINDS, MAX_KINDS, Rolled, roll
 from dyn_service.kernels.rollout import Block, Stage, run_stages
@@ -41,6 +42,7 @@ from tests.passive import restless
 from tests.phrases import naming
 from tests.random_robots import MANY_TYPES, random_urdf
 from tests.terms.interpreting import interpreted
+from tests.uncertified import uncertified
 
 ROUNDING = 1e-11
 """Relative to the largest entry. The two forms round some thousand operations differently, 1e-16 each; solving for
@@ -426,6 +428,43 @@ def test_a_call_for_few_states_has_a_body_of_its_own_with_the_same_bits(manifold
         ends.append(records)
     for name in names:
         np.testing.assert_array_equal(ends[0][name][:, 0], ends[1][name][:, 4])
+
+
+@pytest.mark.parametrize("form", [trace, roll])
+def test_a_kernel_in_stages_reads_no_earlier_contents_of_memory(form: Any) -> None:
+    """Only the part of the workspace that the loop clears is 0, the rest is NaN. Two joints are independent."""
+    robot = Robot.from_text(chain(3, types=("fixed", "revolute", "prismatic"), branches=2))
+    signature = robot.signature(QUERIES["step_derivatives"], "explicit_euler", WITHOUT_WRENCHES)
+    model = frames.kernel_tree(robot.tree, signature.bodies)
+    kernel, loop, _ = compiled(staged(signature, model.tree, lambda of: form(model, of)), optimised=False)
+    body, inputs = Body.of(loop.code), inputs_of(robot.tree, signature, iter(()))
+    expected = np.concatenate([x[0].reshape(-1) for x in kernel(*(x[:1] for x in inputs))])
+    source = np.concatenate([x[0].reshape(-1) for x in inputs])
+    sizes, lanes = [len(source), body.results, body.workspace], body.lanes
+    memory = np.full(lanes * (sum(sizes) + 1), np.nan)
+    memory = memory[-memory.ctypes.data % (8 * lanes) // 8 :][: lanes * sum(sizes)].reshape(-1, lanes)
+    given, found, workspace = np.split(memory, np.cumsum(sizes)[:-1])
+    given[...], found[...], workspace[: body.cleared] = source[:, None], 0.0, 0.0
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(body.address)(*(x.ctypes.data for x in (given, found, workspace)))
+    np.testing.assert_array_equal(found[:, 0], expected)
+
+
+def test_few_states_with_wrenches_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wrenches are converted for whole vectors, so these calls have no body for few states."""
+    robot = uncertified(Robot.from_text(chain(3, types=("revolute", "prismatic"), branches=2)))
+
+    def made(library: KernelLibrary, signature: Signature) -> LibraryKernel:
+        kernel, loop, _ = compiled(roll(frames.kernel_tree(library.links, signature.bodies), signature))
+        assert bool(Body.of(loop.code).narrow) is (host().lanes > NARROW_LANES)
+        return LibraryKernel(kernel, Certificate(signature.name, "chosen frames", 0.0, 0), loop)
+
+    monkeypatch.setattr(type(robot._library), "_make", made)
+    q, v, a = np.random.default_rng(3).normal(size=(3, 11, robot.nv))
+    wrenches = [Wrench("link_2", force=(1.0, 2.0, 3.0), point=(0.1, 0.2, 0.3)), Wrench("link_1", torque=np.ones(3))]
+    whole = robot.inverse_dynamics(q, v, a, wrenches=wrenches)
+    for _ in range(2):
+        for few in (4, slice(4, 5), slice(8, 10), slice(0, 3)):
+            np.testing.assert_array_equal(robot.inverse_dynamics(q[few], v[few], a[few], wrenches=wrenches), whole[few])
 
 
 def _narrow_calls(kernel: Any, loop: Any, inputs: Sequence[np.ndarray]) -> int:

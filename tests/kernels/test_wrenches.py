@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -222,6 +223,16 @@ def test_every_form_of_vector(panda: Robot, counted: Counted, form: Any, part: s
     for wrenches in (push, [push], (push,), [push, push]):
         assert panda.inverse_dynamics(*given, wrenches=wrenches).tobytes() == general(panda, ID, given, wrenches)
     assert counted.general == 0
+
+
+def test_the_poses_count_for_the_gil(panda: Robot) -> None:
+    """The GIL is released by the code of a call, to which the kernel of the links' poses belongs."""
+    panda.inverse_dynamics(*state(panda, ID), wrenches=wrenches_of(panda, 1))
+    library = panda._library
+    work = [library.work(panda.signature(*of)) for of in ((ID, "", WITH_WRENCHES), (QUERIES["link_poses"], ""))]
+    call: Any = next(iter(panda.row_calls["inverse_dynamics"]._bound.values())).with_wrenches
+    assert struct.unpack_from("=4q", call.__self__)[3] == direct._released_from(sum(work))
+    assert direct._released_from(sum(work)) != direct._released_from(work[0])
 
 
 def test_lists_for_the_state(panda: Robot, counted: Counted) -> None:

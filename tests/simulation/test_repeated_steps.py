@@ -11,6 +11,8 @@ import pytest
 
 from dyn_service import FailedPreconditionError, Robot
 from dyn_service.api.queries import Overlay, Payload
+from dyn_service.engine import rollouts
+from dyn_service.kernels.rollout import run_stages
 from tests.conftest import URDF
 from tests.counting import calls_of
 
@@ -114,6 +116,24 @@ def test_python_runs_for_the_first_step_and_for_blocks() -> None:
 
     calls(300)
     assert calls(9000) - calls(1000) < 8000 // 2
+
+
+def test_python_runs_often_enough_for_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers computed in between are bounded for any robot and batch, up to a vector of states and some steps."""
+    robot, numbers = robot_of("panda"), list[int]()
+    robot.step(robot.neutral(), np.zeros(robot.nv), np.zeros(robot.nv), 1e-3)
+
+    def noted(stages: Any, state: Any, records: Any, every: int) -> None:
+        numbers.append(records["v"].size * every)
+        run_stages(stages, state, records, every)
+
+    monkeypatch.setattr(rollouts, "run_stages", noted)
+    monkeypatch.setattr(rollouts, "MAX_VELOCITIES", 64 * 256 * robot.nv)
+    for lead in ((), (16,), (300,)):
+        q, v = np.broadcast_to(robot.neutral(), (*lead, robot.nq)), np.zeros((*lead, robot.nv))
+        robot.simulate(q, v, dt=1e-3, steps=257)
+    assert sum(numbers) >= 256 * 317 * robot.nv
+    assert max(numbers) <= 64 * 256 * robot.nv
 
 
 def test_memory_of_large_motions_is_reused() -> None:
