@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import itemgetter
 from typing import Any
 
@@ -117,8 +117,12 @@ class BoundCall:
         """
         if self.still and self._moves(given):
             return None
-        inputs, added = self._converted(given, others)
         direct = self.direct if wrenches < 0 else self.with_wrenches
+        if direct is not None and workers == 1 and not out:
+            answer = self._large(direct, given, others)
+            if answer is not None:
+                return answer
+        inputs, added = self._converted(given, others)
         if direct is not None and workers == 1 and not out:
             answer = direct(inputs, added)
             if answer is not None:
@@ -166,6 +170,18 @@ class BoundCall:
         if not (in_threads(run, states, parts) if parts > 1 and apart else run(...)):
             return None
         return found if len(found) > 1 else found[0]
+
+    @cached_property
+    def _result_bytes(self) -> int:
+        """Bytes of the result for one state."""
+        return 8 * sum(operand.size for operand in self.signature.outputs)
+
+    def _large(self, direct: DirectCall, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
+        """Returns the outputs in memory of the pool, if they are large and the direct call accepts all arguments."""
+        first = given[0]
+        if first.__class__ is not np.ndarray or first.ndim != 2 or len(first) * self._result_bytes < LARGE_BYTES:
+            return None
+        return direct(given, others, tuple([buffers.empty((len(first), *of.shape)) for of in self.signature.outputs]))
 
     def _converted(self, given: tuple[Any, ...], others: tuple[Any, ...]) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
         inputs, added = [*map(kernel_input, given)], list(others)

@@ -18,6 +18,7 @@ from dyn_service.api.queries import QUERIES, Overlay, Payload
 from dyn_service.api.results import LinkPoses
 from dyn_service.support import buffers
 from tests.conftest import URDF
+from tests.counting import calls_of
 from tests.phrases import naming
 
 LINK = "lower_bar"
@@ -257,6 +258,15 @@ def test_memory_of_large_results_is_reused(arm: Robot) -> None:
     assert kept.ctypes.data % 64 == 0
     assert kept.flags.writeable
     assert not kept.flags.owndata
+
+
+@pytest.mark.usefixtures("empty_pool")
+def test_a_large_result_takes_few_calls(arm: Robot) -> None:
+    """Their code is not in the cache after a kernel that writes a large result."""
+    q, _, _ = states(arm, MANY)
+    for _ in range(3):
+        arm.mass_matrix(q)
+    assert calls_of(lambda: arm.mass_matrix(q)) <= 30
 
 
 @pytest.mark.usefixtures("empty_pool")
