@@ -118,10 +118,13 @@ class BoundCall:
         if self.still and self._moves(given):
             return None
         direct = self.direct if wrenches < 0 else self.with_wrenches
-        if direct is not None and workers == 1 and not out:
-            answer = self._large(direct, given, others)
+        if direct is not None and workers == 1 and not out and self._is_large(given[0]):
+            shapes = [(len(given[0]), *operand.shape) for operand in self.signature.outputs]
+            answer = direct(given, others, tuple(map(buffers.empty, shapes)))
             if answer is not None:
                 return answer
+            if wrenches < 0 and self.kernel is not None:
+                direct = None  # it may have computed the result, and dropped it because of a status flag
         inputs, added = self._converted(given, others)
         if direct is not None and workers == 1 and not out:
             answer = direct(inputs, added)
@@ -176,12 +179,9 @@ class BoundCall:
         """Bytes of the result for one state."""
         return 8 * sum(operand.size for operand in self.signature.outputs)
 
-    def _large(self, direct: DirectCall, given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
-        """Returns the outputs in memory of the pool, if they are large and the direct call accepts all arguments."""
-        first = given[0]
-        if first.__class__ is not np.ndarray or first.ndim != 2 or len(first) * self._result_bytes < LARGE_BYTES:
-            return None
-        return direct(given, others, tuple([buffers.empty((len(first), *of.shape)) for of in self.signature.outputs]))
+    def _is_large(self, first: Any) -> bool:
+        """Whether the result is large. first: the first required argument."""
+        return first.__class__ is np.ndarray and first.ndim == 2 and len(first) * self._result_bytes >= LARGE_BYTES
 
     def _converted(self, given: tuple[Any, ...], others: tuple[Any, ...]) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
         inputs, added = [*map(kernel_input, given)], list(others)

@@ -217,6 +217,18 @@ def test_floating_point_errors_are_those_of_numpy(arm: Robot) -> None:
     assert not np.isfinite(out[2]).all()
 
 
+def test_floating_point_errors_of_large_results_are_those_of_numpy(arm: Robot) -> None:
+    q, v, a = states(arm, 2 * MANY)
+    assert arm.inverse_dynamics(q, v, a).nbytes >= buffers.LARGE_BYTES
+    v[2] = 1e200
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        arm.inverse_dynamics(q, v, a)
+    with np.errstate(all="ignore"):
+        found = arm.inverse_dynamics(q, v, a)
+    assert np.isfinite(found[0]).all()
+    assert not np.isfinite(found[2]).all()
+
+
 def test_no_array_is_allocated(arm: Robot) -> None:
     q, v, a = states(arm, 2000)
     out, places = np.empty((2000, 2)), arm.link_poses(q)
