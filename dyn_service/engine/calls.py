@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import itemgetter
 from typing import Any
 
@@ -117,10 +117,17 @@ class BoundCall:
         """
         if self.still and self._moves(given):
             return None
+        direct = self.direct if wrenches < 0 else self.with_wrenches
+        if direct is not None and workers == 1 and not out and self._is_large(given[0]):
+            shapes = [(len(given[0]), *operand.shape) for operand in self.signature.outputs]
+            answer = direct(given, others, tuple(map(buffers.empty, shapes)))
+            if answer is not None:
+                return answer
+            if wrenches < 0 and self.kernel is not None:
+                direct = None  # it may have computed the result, and dropped it because of a status flag
         inputs, added = self._converted(given, others)
         if wrenches >= 0:
             added = (*added[:wrenches], _in_doubles(added[wrenches]), *added[wrenches + 1 :])
-        direct = self.direct if wrenches < 0 else self.with_wrenches
         if direct is not None and workers == 1 and not out:
             answer = direct(inputs, added)
             if answer is not None:
@@ -170,6 +177,15 @@ class BoundCall:
         if not (in_threads(run, states, parts) if parts > 1 and apart else run(...)):
             return None
         return found if len(found) > 1 else found[0]
+
+    @cached_property
+    def _result_bytes(self) -> int:
+        """Bytes of the result for one state."""
+        return 8 * sum(operand.size for operand in self.signature.outputs)
+
+    def _is_large(self, first: Any) -> bool:
+        """Whether the result is large. first: the first required argument."""
+        return first.__class__ is np.ndarray and first.ndim == 2 and len(first) * self._result_bytes >= LARGE_BYTES
 
     def _converted(self, given: tuple[Any, ...], others: tuple[Any, ...]) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
         inputs, added = [*map(kernel_input, given)], list(others)

@@ -219,6 +219,18 @@ def test_floating_point_errors_are_those_of_numpy(arm: Robot) -> None:
     assert not np.isfinite(out[2]).all()
 
 
+def test_floating_point_errors_of_large_results_are_those_of_numpy(arm: Robot) -> None:
+    q, v, a = states(arm, 2 * MANY)
+    assert arm.inverse_dynamics(q, v, a).nbytes >= buffers.LARGE_BYTES
+    v[2] = 1e200
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        arm.inverse_dynamics(q, v, a)
+    with np.errstate(all="ignore"):
+        found = arm.inverse_dynamics(q, v, a)
+    assert np.isfinite(found[0]).all()
+    assert not np.isfinite(found[2]).all()
+
+
 def test_no_array_is_allocated(arm: Robot) -> None:
     q, v, a = states(arm, 2000)
     out, places = np.empty((2000, 2)), arm.link_poses(q)
@@ -277,6 +289,15 @@ def test_memory_of_large_results_is_reused(arm: Robot) -> None:
     assert kept.ctypes.data % 64 == 0
     assert kept.flags.writeable
     assert not kept.flags.owndata
+
+
+@pytest.mark.usefixtures("empty_pool")
+def test_a_large_result_takes_few_calls(arm: Robot) -> None:
+    """Their code is not in the cache after a kernel that writes a large result."""
+    q, _, _ = states(arm, MANY)
+    for _ in range(3):
+        arm.mass_matrix(q)
+    assert calls_of(lambda: arm.mass_matrix(q)) <= 30
 
 
 @pytest.mark.usefixtures("empty_pool")
