@@ -232,7 +232,7 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
         graph = robot._library.graph(kernel)
     except UnimplementedError as refusal:
         raise UnimplementedError(f"{refusal.message}: name the queries separately", path="queries") from None
-    return Function(name, signature, graph, len(row.required), robot._left_out_of(row) | own, len(own), entering)
+    return Function(name, signature, graph, len(row.required), robot._defaults_of(row) | own, len(own), entering)
 
 
 def _linked(target: Target, name: str, code: bytes, external: Sequence[str]) -> bytes | None:

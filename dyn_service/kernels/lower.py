@@ -899,9 +899,9 @@ class _Access:
 
     def _locate(self, place: Address, *, write: bool = False) -> tuple[Any, int]:
         """Returns a buffer and the entry in it."""
-        rolled, of = self._rolled, place.of
-        if of in ("input", "output", "added", "shared", "matrix", "factor"):
-            buffer = self._buffer(of)
+        rolled, buffer_name = self._rolled, place.buffer
+        if buffer_name in ("input", "output", "added", "shared", "matrix", "factor"):
+            buffer = self._buffer(buffer_name)
             if place.family is None:
                 return buffer, place.first
             start = self._entry(place.family)
@@ -912,33 +912,33 @@ class _Access:
             row = self._once(("first", other), lambda: self.tables.entry(self._b, other, self._first))
             at_pair = self._once(place._replace(first=0), lambda: self._row(at_body, place.other_stride, row))
             return at_pair, place.first
-        if of == "total":
+        if buffer_name == "total":
             return self._sums, rolled.rows * rolled.summed + place.first
-        if of in ("children", "gives"):
-            row = self._entry("row" if of == "children" else "parent_row")
-            return self._once((of,), lambda: self._row(self._sums, rolled.summed, row)), place.first
-        if of == "state":
+        if buffer_name in ("children", "gives"):
+            row = self._entry("row" if buffer_name == "children" else "parent_row")
+            return self._once((buffer_name,), lambda: self._row(self._sums, rolled.summed, row)), place.first
+        if buffer_name == "state":
             # An outward walk stores the state of each body, an inward one the state that each body gets.
             walks = self._walks
             assert walks is not None
             at_parent = walks.outward != write
             i = self._entry("parent") if at_parent else self._i
-            return self._once((of, at_parent), lambda: self._row(self._states, walks.size, i)), place.first
-        i = self._entry("parent") if of == "parent" else self._i
-        return self._once((of,), lambda: self._row(self._own, rolled.stored, i)), place.first
+            return self._once((buffer_name, at_parent), lambda: self._row(self._states, walks.size, i)), place.first
+        i = self._entry("parent") if buffer_name == "parent" else self._i
+        return self._once((buffer_name,), lambda: self._row(self._own, rolled.stored, i)), place.first
 
-    def _buffer(self, of: str) -> Any:
-        if of in ("shared", "matrix", "factor"):
+    def _buffer(self, name: str) -> Any:
+        if name in ("shared", "matrix", "factor"):
             rolled = self._rolled
-            before = rolled.states + (rolled.velocities * rolled.shared if of != "shared" else 0)
-            before += rolled.matrix if of == "factor" else 0
-            return self._once((of,), lambda: at(self._b, self._states, integer(8 * self._vector.count * before)))
-        return self._source if of == "input" else self._target
+            before = rolled.states + (rolled.velocities * rolled.shared if name != "shared" else 0)
+            before += rolled.matrix if name == "factor" else 0
+            return self._once((name,), lambda: at(self._b, self._states, integer(8 * self._vector.count * before)))
+        return self._source if name == "input" else self._target
 
     def read(self, place: Address) -> Any:
         """Emits the reading of a scalar."""
         b = self._b
-        if place.of != "number":
+        if place.buffer != "number":
             return _load(b, self._vector, *self._locate(place))
         row = self._once(("numbers",), lambda: at(b, self.tables.numbers, b.mul(self._entry("numbers"), integer(8))))
         number = splat(b, b.load(at(b, row, integer(8 * place.first)), typ=DOUBLE), self._vector)
@@ -959,7 +959,7 @@ class _Access:
     def write(self, place: Address, value: Any) -> None:
         """Emits the writing of a scalar, or adding it to a sum."""
         b, cell = self._b, self._locate(place, write=True)
-        if place.of in ("gives", "total", "added", "shared", "matrix", "factor"):
+        if place.buffer in ("gives", "total", "added", "shared", "matrix", "factor"):
             value = _arithmetic(b, "fadd", _load(b, self._vector, *cell), value)
         _store(b, self._vector, *cell, value)
 
