@@ -431,8 +431,9 @@ class OverlayCache:
 
     def find(self, overlay: Overlay) -> Any:
         """Returns the robot with an overlay of this content; None if it is not in the cache."""
-        if (known := self.known(overlay)) is not None:
-            return known
+        known = self.by_id.get(id(overlay))
+        if known is not None:
+            return known[1]
         try:
             view = self._by_content.get(overlay.content)
         except TypeError:
@@ -457,8 +458,3 @@ class OverlayCache:
             with suppress(TypeError):  # an overlay with a value of a type that may change
                 self._by_content[overlay.content] = view
                 self.by_id[id(overlay)] = overlay, view
-
-    def known(self, overlay: Overlay) -> Any:
-        """Returns the robot with this overlay, the same object; None if it is not in the cache."""
-        known = self.by_id.get(id(overlay))
-        return None if known is None else known[1]

@@ -335,7 +335,7 @@ class Robot(RobotQueries):
             for row, method, signature in chosen
             if not (signature.empty or self._is_singular(row, method) or self._is_refused(row, method))
         ]
-        with ExitStack() as beside:
+        with ExitStack() as second_thread:
             for row, method, signature in chosen:
                 begun = time.perf_counter()
                 if signature in wanted:
@@ -347,7 +347,7 @@ class Robot(RobotQueries):
                             raise
                         _LOG.warning("%s: %s", self.name, refusal)
                     if signature == wanted[0]:  # the other kernels use its frames and its test states
-                        beside.enter_context(self._library.making(wanted[1:]))
+                        second_thread.enter_context(self._library.making(wanted[1:]))
                 if progress is not None:
                     progress(signature.name, time.perf_counter() - begun)
         preparation.load_modules(names)

@@ -85,8 +85,8 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 def certified(
     links: Tree, signature: Signature, build: Callable[[Any], Kernel], trace: Callable[..., Any] = trace
-) -> tuple[Kernel, Certificate, Any]:
-    """Returns a kernel, its certificate, and the graph of the tree as given.
+) -> tuple[Kernel, Certificate]:
+    """Returns a kernel and its certificate.
 
     The kernel is that of the chosen frames if its error is within the rounding bound, else that of the link frames.
 
@@ -102,21 +102,21 @@ def certified(
     if not signature.in_chosen_frames:
         given = trace(tree, signature)
         kernel = build(given)
-        return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links)), given
+        return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links))
     kernel = build(trace(frames.kernel_trees(links, signature, frames.cheapest_frames(links)), signature))
     given = trace(tree, signature)
     chosen = difference(kernel, given, links)
     if chosen.error <= 1.0:
-        return kernel, Certificate(signature.name, "chosen frames", *chosen), given
+        return kernel, Certificate(signature.name, "chosen frames", *chosen)
     kernel = build(given)
     found = difference(kernel, given, links)
-    return kernel, Certificate(signature.name, "link frames", *found, refused=chosen.error), given
+    return kernel, Certificate(signature.name, "link frames", *found, refused=chosen.error)
 
 
 def _parametric(
     links: Tree, signature: Signature, build: Callable[[Any], Kernel], trace: Callable[..., Any]
-) -> tuple[Kernel, Certificate, Any]:
-    """Returns a parametric kernel, its certificate, and the graph with the robot's own numbers.
+) -> tuple[Kernel, Certificate]:
+    """Returns a parametric kernel and its certificate.
 
     The kernel is compared for several sets of numbers, each with the function on a tree that has these numbers.
     """
@@ -124,13 +124,13 @@ def _parametric(
     whole = trace(model, signature)
     kernel = build(whole)
     found: list[Difference] = []
-    graphs: list[Any] = []
     massless = signature.inverts_mass_matrix and massless_joint(frames.welded(links).tree) is not None
     for tree in drawn_numbers(_solid(links) if massless else links):
         model = frames.kernel_tree(tree, signature.bodies)
         given = trace(model, signature.of_numbers)
-        numbers = iter(parameters_of(model.tree).values())
-        constant = {o.name: _padded(next(numbers), o) for o in signature.inputs if o.kind == "overlay"}
+        parametric = [operand for operand in signature.inputs if operand.kind == "overlay"]
+        numbers = zip(parametric, parameters_of(model.tree).values(), strict=True)
+        constant = {o.name: x if x.size else np.zeros(o.shape) for o, x in numbers}
 
         def entered(inputs: Sequence[Array], constant: Mapping[str, Array] = constant) -> list[Array]:
             drawn = iter(inputs)
@@ -143,14 +143,9 @@ def _parametric(
             return _runs(whole, entered(inputs))
 
         found.append(difference(lambda *inputs, entered=entered: kernel(*entered(inputs)), given, tree, rounded))
-        graphs.append(given)
     compared = found if found[-1].states else found[:-1]  # the tree with locked joints may have no finite result
     states = min(each.states for each in compared)
-    return kernel, Certificate(signature.name, "link frames", *max(found)._replace(states=states)), graphs[0]
-
-
-def _padded(numbers: Array, operand: Operand) -> Array:
-    return numbers if numbers.size else np.zeros(operand.shape)
+    return kernel, Certificate(signature.name, "link frames", *max(found)._replace(states=states))
 
 
 def drawn_numbers(links: Tree) -> Iterator[Tree]:
@@ -417,8 +412,8 @@ def _error_of(operand: Operand, answer: Array, runs: Array, M: Array | MassOpera
     error, spread = answer - given, runs - given[..., None]
     effort_error, effort_spread, effort = M @ error[..., None], M @ spread, M @ given[..., None]
     return max(
-        _largest_share(error, spread, _on_scale_of(1.0 / np.maximum(scale, 1e-300), given)),
-        _largest_share(effort_error[..., 0], effort_spread, _on_scale_of(scale, effort[..., 0])),
+        _largest_share(error, spread, _scale_of(1.0 / np.maximum(scale, 1e-300), given)(slice(None))),
+        _largest_share(effort_error[..., 0], effort_spread, _scale_of(scale, effort[..., 0])(slice(None))),
     )
 
 
@@ -464,11 +459,6 @@ def _largest_share(error: Array, spread: Array, scale: Array) -> float:
     # The result as given is finite, so infinity or NaN from the kernel exceeds any rounding.
     share = np.where(np.isfinite(share), np.minimum(share, UNBOUNDED), UNBOUNDED)
     return float(np.max(np.where(error == 0.0, 0.0, share), initial=0.0))
-
-
-def _on_scale_of(own: Array, answer: Array) -> Array:
-    """Returns the scale of rounding, (states, entries): own_i max_j |answer_j| / own_j."""
-    return _scale_of(own, answer)(slice(None))
 
 
 def _scale_of(own: Array, answer: Array) -> Callable[[slice], Array]:

@@ -15,6 +15,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -101,12 +102,15 @@ def _has_narrow(graph: Graph | Rolled | Staged) -> bool:
     return isinstance(loops, Rolled) and not loops.solved and not loops.errors
 
 
-def _emit_table(module: ir.Module, name: str, kind: Any, numbers: Sequence[int]) -> None:
-    """Adds an exported array of integers."""
+def _emit_table(
+    module: ir.Module, name: str, kind: Any, numbers: Sequence[int], linkage: str = ""
+) -> ir.GlobalVariable:
+    """Adds an array of integers, which is exported unless its linkage is `internal`."""
     array = ir.ArrayType(kind, len(numbers))
     table = ir.GlobalVariable(module, array, name)
-    table.global_constant = True
+    table.linkage, table.global_constant = linkage, True
     table.initializer = ir.Constant(array, list(numbers))
+    return table
 
 
 def emit_body(
@@ -261,7 +265,8 @@ class _Columns:
         zero = ir.Constant(vector, [0.0] * vector.count)
         is_second = b.icmp_signed("!=", second, integer(0))
         joint = [
-            _table(module, f"{name}.{part}", of) for part, of in zip(("first", "last"), self._joints(), strict=True)
+            _emit_table(module, f"{name}.{part}", I64, numbers, "internal")
+            for part, numbers in zip(("first", "last"), self._joints(), strict=True)
         ]
 
         def load(buffer: Any, entry: Any) -> Any:
@@ -321,14 +326,6 @@ class _Columns:
         return b.fmul(found, b.load(_error(b, self._vector, errors, i, j), align=self._size, typ=self._vector))
 
 
-def _table(module: ir.Module, name: str, numbers: Sequence[int]) -> ir.GlobalVariable:
-    """Adds an array of 64-bit integers."""
-    _emit_table(module, name, I64, numbers)
-    table = module.globals[name]
-    table.linkage = "internal"
-    return table
-
-
 def _tiles(first: int, last: int, most: int = 4) -> list[tuple[int, int, int]]:
     """Returns at most two ranges that cover first to last, each (start, stop, step); steps are at most `most`."""
     count = last - first
@@ -365,7 +362,7 @@ def _emit_straight(
     for pointer in emitted.args:
         pointer.add_attribute("noalias")
     b = ir.IRBuilder(emitted.append_basic_block())
-    first_in, first_out = _running(program.inputs), _running(program.outputs)
+    first_in, first_out = ([0, *accumulate(sizes)] for sizes in (program.inputs, program.outputs))
 
     def read(operand: int, entry: int) -> Any:
         return _load(b, vector, source, first_in[operand] + entry)
@@ -622,7 +619,6 @@ class _Factors:
         self._b, self._vector, self._rolled, self._tables = b, vector, rolled, tables
         self._size, self._count = 8 * vector.count, rolled.velocities
         self._matrix = at(b, shared, integer(self._size * self._count * rolled.shared))
-        self._errors = at(b, source, integer(self._size * sum(of.size for of in rolled.signature.inputs[:-1])))
         self._rounded = _rounding(b, vector, rolled, source)
 
     def _load(self, place: Any) -> Any:
@@ -984,12 +980,3 @@ def _lane_by_lane(b: ir.IRBuilder, name: str, *vectors: Any) -> Any:
         value = b.call(function, [b.extract_element(v, place) for v in vectors])
         found = b.insert_element(found, value, place)
     return found
-
-
-def _running(sizes: Any) -> list[int]:
-    """Returns the start of each of several consecutive ranges."""
-    starts, total = [], 0
-    for size in sizes:
-        starts.append(total)
-        total += size
-    return starts

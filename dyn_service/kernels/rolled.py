@@ -15,7 +15,6 @@ matrix, it is computed and factored between two passes. `lower.py` emits passes 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -37,7 +36,7 @@ from dyn_service.dynamics.rolled_tree import (
 )
 from dyn_service.dynamics.spatial import constant
 from dyn_service.kernels.frames import KernelTree
-from dyn_service.kernels.graph import entered, in_symbols
+from dyn_service.kernels.graph import outputs_of
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.model.configuration import Limits
 from dyn_service.model.joints.axial import Axial
@@ -502,20 +501,16 @@ class _Passes:
         self.stored = self._store()
 
     def _traced(self, model: KernelTree) -> dict[str, Any]:
-        module, _, name = self.signature.function.partition(".")
-        function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
-        given: dict[str, Any] = {}
+        symbols: dict[str, Any] = {}
         start = 0
         for operand in self.signature.inputs:
             places = self._placed(operand, "input", start)
             symbol = ex.sym(f"input.{operand.name}", len(places))
             for scalar, (place, owner) in zip(symbol.elements(), places, strict=True):
                 self._know(scalar, place, owner, 0)
-            given[operand.name] = entered(model, operand, symbol)
+            symbols[operand.name] = symbol
             start += operand.size
-        numbers = [given.pop(operand.name) for operand in self.signature.inputs if operand.kind == "overlay"]
-        answer = function(in_symbols(model.tree, *numbers) if numbers else model.tree, **given)
-        return answer if isinstance(answer, dict) else {self.signature.outputs[0].name: answer}
+        return outputs_of(model, self.signature, symbols)
 
     def _know(self, symbol: Any, place: Address, owner: int | None, when: int) -> None:
         name = symbol.name
@@ -557,9 +552,9 @@ class _Passes:
         """Sets pass and entries of each recursion, in the order of recording."""
         summed = totals = columns = 0
         for loop in self.loops.recorded:
-            own = [(x, k) for k, of in enumerate(loop.own) for x in _scalars(of)] if loop.value else []
+            own = [(x, k) for k, of in enumerate(loop.own) for x in of.nonzeros()] if loop.value else []
             carried = [
-                (x, k) for part in (loop.parent, loop.children) for k, of in enumerate(part) for x in _scalars(of)
+                (x, k) for part in (loop.parent, loop.children) for k, of in enumerate(part) for x in of.nonzeros()
             ]
             for symbol, k in (*own, *carried):  # the loop's own expressions contain them
                 self._know(symbol, Address("own", 0), k, 0)
@@ -574,22 +569,22 @@ class _Passes:
             self.sums.append(summed)
             if loop.direction == "total":
                 self.base.append(totals)
-                for entry, symbol in enumerate(_scalars(loop.own[0])):
+                for entry, symbol in enumerate(loop.own[0].nonzeros()):
                     self._know(symbol, Address("total", totals + entry), None, p + 1)
                 totals += loop.size
                 continue
             if loop.direction == "shared":
                 self.base.append(columns)
                 for k, own in enumerate(loop.own):
-                    for symbol, place in zip(_scalars(own), self._shared(k, loop, columns), strict=True):
+                    for symbol, place in zip(own.nonzeros(), self._shared(k, loop, columns), strict=True):
                         self._know(symbol, place, k, p + 1)
                 columns += loop.size
                 continue
             self.base.append(0)
             for k in self.kinds:
-                for symbol in _scalars(loop.own[k]):
+                for symbol in loop.own[k].nonzeros():
                     self._know(symbol, Address("own", 0), k, p)
-                for symbol in _scalars(loop.parent[k]):
+                for symbol in loop.parent[k].nonzeros():
                     self._know(symbol, Address("parent", 0), k, p + p % 2)
                 for symbol, entry in _entries(loop.children[k]):
                     self._know(symbol, Address("children", summed + entry), k, p)
@@ -737,7 +732,7 @@ class _Passes:
                 continue
             if loop.value:
                 value = in_pass(loop.value[k])
-                symbols += _scalars(loop.own[k])
+                symbols += loop.own[k].nonzeros()
                 values += value.nonzeros()
                 if n in self._read_by_children:
                     value = ex.densify(value)
@@ -795,7 +790,7 @@ class _Passes:
 
     def _know_states(self, walk: Walk) -> None:
         for (_, b), state in walk.state.items():
-            for entry, symbol in enumerate(_scalars(state)):
+            for entry, symbol in enumerate(state.nonzeros()):
                 self._know(symbol, Address("state", entry), b, 0)
 
     @property
@@ -958,8 +953,3 @@ def _entries(column: Any) -> list[tuple[Any, int]]:
 def _indexed(parts: Sequence[slice]) -> list[tuple[int, int]]:
     """Returns kind and index of each entry of consecutive slices, one per kind."""
     return [(k, n) for k, part in enumerate(parts) for n in range(part.stop - part.start)]
-
-
-def _scalars(column: ex.Matrix) -> list[ex.Scalar]:
-    """Returns the nonzero entries of a column."""
-    return column.nonzeros()
