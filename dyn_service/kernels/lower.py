@@ -120,7 +120,7 @@ def emit_body(
     if isinstance(graph, Staged):
         return _emit_stages(module, graph, vector, name)
     if isinstance(graph, Rolled):
-        return _emit_passes(module, graph, vector, name)
+        return _Passes(module, graph, vector, name).emit()
     return _emit_straight(module, graph.program, vector, name, places)
 
 
@@ -491,120 +491,131 @@ def _is_clear(value: Any) -> bool:
     return isinstance(value, ir.Constant) and not any(lane.constant for lane in value.constant)
 
 
-def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body: str) -> ir.Function:
-    """Adds the body of a kernel as loops.
+class _Passes:
+    """Emits the body of a kernel as loops.
 
     Its workspace has stored values, sums, totals, states of walks, shared sums, the matrix of equations with a tile of
     columns that are solved for, and right factors of products.
     """
-    emitted = internal(module, body, ir.VoidType(), *[POINTER] * 3)
-    source, target, own = emitted.args
-    b = ir.IRBuilder(emitted.append_basic_block())
-    size, bodies = 8 * vector.count, len(rolled.kind)
-    tables = _Tables(module, rolled)
-    sums = at(b, own, integer(size * bodies * rolled.stored))
-    clear = ir.Constant(vector, [0.0] * vector.count)
-    with loop_over(b, integer(rolled.rows * rolled.summed + rolled.totals)) as entry:
-        b.store(clear, vector_address(b, sums, vector, entry), align=size)
 
-    states = at(b, sums, integer(size * (rolled.rows * rolled.summed + rolled.totals)))
-    shared = at(b, states, integer(size * rolled.states))
+    def __init__(self, module: ir.Module, rolled: Rolled, vector: ir.VectorType, name: str) -> None:
+        self._module, self._rolled, self._vector, self._name = module, rolled, vector, name
+        self._size, self._zero = 8 * vector.count, ir.Constant(vector, [0.0] * vector.count)
+        self.function = internal(module, name, ir.VoidType(), *[POINTER] * 3)
+        self._source, self._target, self._own = self.function.args
+        self._b = ir.IRBuilder(self.function.append_basic_block())
+        self._tables = _Tables(module, rolled)
+        sums, shared = rolled.rows * rolled.summed + rolled.totals, rolled.velocities * rolled.shared
+        self._sums = self._after(self._own, len(rolled.kind) * rolled.stored)
+        self._clear(self._sums, sums)
+        self._states = self._after(self._sums, sums)
+        self._shared = self._after(self._states, rolled.states)
+        self._clear(self._shared, shared)
+        self._factors = self._after(self._shared, shared + rolled.matrix)
+        self._clear(self._factors, len(rolled.products) * rolled.velocities**2)
+        if rolled.clears_outputs:
+            self._clear(self._target, sum(operand.size for operand in rolled.signature.outputs))
+        self._equations = _Factors(self._b, vector, rolled, self._tables, self._source, self._shared)
 
-    def empty(buffer: Any, count: int) -> None:
-        with loop_over(b, integer(count)) as entry:
-            b.store(clear, vector_address(b, buffer, vector, entry), align=size)
+    def emit(self) -> ir.Function:
+        """Emits passes, walks, solutions and products, and returns the function."""
+        b, rolled = self._b, self._rolled
+        for p, each in enumerate(rolled.passes):
+            self._solve(p)
+            steps = [self._step(f"pass{p}_kind{k}", step) for k, step in enumerate(each.steps)]
+            with loop_over(b, integer(len(rolled.kind))) as n:
+                i = n if each.outward else b.sub(integer(len(rolled.kind) - 1), n)
+                self._call(steps, self._tables.entry(b, "kind", i), i, integer(0))
+        self._solve(len(rolled.passes))
+        for w, walks in enumerate(rolled.walks):
+            self._visit(f"walk{w}", walks)
+        for solved in rolled.solved:
+            self._equations.solve_matrix(self._after(self._target, solved.first), symmetric=solved.symmetric)
+        if rolled.products:
+            _emit_products(b, self._vector, rolled, self._tables, self._source, self._target, self._factors)
+        for solved in rolled.solved:
+            if solved.transposed:
+                _emit_transposition(b, self._vector, rolled.velocities, self._after(self._target, solved.first))
+        last = self._step("last", rolled.last)
+        if last is not None:
+            b.call(last, [*self.function.args, self._sums, self._states, integer(0), integer(0)])
+        b.ret_void()
+        return self.function
 
-    empty(shared, rolled.velocities * rolled.shared)
-    factors = at(b, shared, integer(size * (rolled.velocities * rolled.shared + rolled.matrix)))
-    empty(factors, len(rolled.products) * rolled.velocities**2)
-    if rolled.clears_outputs:
-        empty(target, sum(operand.size for operand in rolled.signature.outputs))
-    nothing = integer(0)
+    def _after(self, buffer: Any, entries: int) -> Any:
+        """Returns the address of an entry of a buffer."""
+        return at(self._b, buffer, integer(self._size * entries))
 
-    def step(name: str, of: Step | None, walks: Walks | None = None) -> ir.Function | None:
-        if of is None:
+    def _clear(self, buffer: Any, entries: int) -> None:
+        with loop_over(self._b, integer(entries)) as entry:
+            self._b.store(self._zero, vector_address(self._b, buffer, self._vector, entry), align=self._size)
+
+    def _step(self, name: str, step: Step | None, walks: Walks | None = None) -> ir.Function | None:
+        """Adds the function of a step; None if there is nothing to compute."""
+        if step is None:
             return None
-        function = internal(module, f"{body}.{name}", ir.VoidType(), *[POINTER] * 5, *[I64] * 2)
-        inner = ir.IRBuilder(function.append_basic_block())
-        access = _Access(inner, vector, rolled, tables, walks, *function.args)
+        function = internal(self._module, f"{self._name}.{name}", ir.VoidType(), *[POINTER] * 5, *[I64] * 2)
+        b = ir.IRBuilder(function.append_basic_block())
+        access = _Access(b, self._vector, self._rolled, self._tables, walks, *function.args)
         emit_arithmetic(
-            inner,
-            of.program,
-            vector,
-            lambda _, entry: access.read(of.sources[entry]),
-            lambda _, entry, value: access.write(of.targets[entry], value),
-            access.rounded if rolled.errors else None,
+            b,
+            step.program,
+            self._vector,
+            lambda _, entry: access.read(step.sources[entry]),
+            lambda _, entry, value: access.write(step.targets[entry], value),
+            access.rounded if self._rolled.errors else None,
         )
-        for entry in of.cleared:  # at the end, after they are read
-            access.write(Address("children", entry), clear)
-        inner.ret_void()
+        for entry in step.cleared:  # at the end, after they are read
+            access.write(Address("children", entry), self._zero)
+        b.ret_void()
         return function
 
-    def call(functions: Sequence[ir.Function | None], kind: Any, i: Any, first: Any) -> None:
-        """Emits the call of the function of a kind."""
+    def _call(self, steps: Sequence[ir.Function | None], kind: Any, i: Any, first: Any) -> None:
+        """Emits the call of the step of a kind, for body i; first: the body where a walk began."""
+        b = self._b
         after = b.append_basic_block()
         choice = b.switch(kind, after)
-        for k, function in enumerate(functions):
-            if function is not None:
+        for k, step in enumerate(steps):
+            if step is not None:
                 block = b.append_basic_block()
                 choice.add_case(integer(k), block)
                 b.position_at_end(block)
-                b.call(function, [source, target, own, sums, states, i, first])
+                b.call(step, [*self.function.args, self._sums, self._states, i, first])
                 b.branch(after)
         b.position_at_end(after)
 
-    def visit(name: str, walks: Walks) -> None:
-        first = [step(f"{name}_from{k}", of, walks) for k, of in enumerate(walks.first)]
-        made: dict[int, ir.Function | None] = {}
+    def _visit(self, name: str, walks: Walks) -> None:
+        """Emits a walk from each body."""
+        b, entry = self._b, self._tables.entry
+        first = [self._step(f"{name}_from{k}", step, walks) for k, step in enumerate(walks.first)]
+        functions: dict[int, ir.Function | None] = {}
         for k, row in enumerate(walks.others):
-            for m, of in enumerate(row):
-                if id(of) not in made:
-                    made[id(of)] = step(f"{name}_from{k}_at{m}", of, walks)
-        others = [made[id(of)] for row in walks.others for of in row]
-        kinds = integer(len(walks.first))
-        with loop_over(b, integer(bodies)) as a:
-            kind = tables.entry(b, "kind", a)
-            call(first, kind, a, a)
-            row = b.mul(kind, kinds)
-            if walks.outward:
-                with loop_over(b, tables.entry(b, "end", a), start=b.add(a, integer(1))) as i:
-                    call(others, b.add(row, tables.entry(b, "kind", i)), i, a)
-            else:
-                with chain_from(b, tables.entry(b, "parent", a), lambda i: tables.entry(b, "parent", i)) as i:
-                    call(others, b.add(row, tables.entry(b, "kind", i)), i, a)
+            for m, step in enumerate(row):
+                if id(step) not in functions:
+                    functions[id(step)] = self._step(f"{name}_from{k}_at{m}", step, walks)
+        others = [functions[id(step)] for row in walks.others for step in row]
+        with loop_over(b, integer(len(self._rolled.kind))) as a:
+            kind = entry(b, "kind", a)
+            self._call(first, kind, a, a)
+            of_kind = b.mul(kind, integer(len(walks.first)))
+            visited: Any = (
+                loop_over(b, entry(b, "end", a), start=b.add(a, integer(1)))
+                if walks.outward
+                else chain_from(b, entry(b, "parent", a), lambda i: entry(b, "parent", i))
+            )
+            with visited as i:
+                self._call(others, b.add(of_kind, entry(b, "kind", i)), i, a)
 
-    equations = _Factors(b, vector, rolled, tables, source, shared)
-
-    def solve(after: int) -> None:
-        for n, of in enumerate(rolled.equations):
-            if of.after == after:
-                empty(at(b, shared, integer(size * rolled.velocities * rolled.shared)), rolled.matrix)
-                visit(f"matrix{n}", of.matrix)
-                equations.factor()
-                for column in range(of.first, of.first + of.count):
-                    equations.solve(at(b, shared, integer(size * rolled.velocities * column)))
-
-    for p, each in enumerate(rolled.passes):
-        solve(p)
-        steps = [step(f"pass{p}_kind{k}", of) for k, of in enumerate(each.steps)]
-        with loop_over(b, integer(bodies)) as n:
-            i = n if each.outward else b.sub(integer(bodies - 1), n)
-            call(steps, tables.entry(b, "kind", i), i, nothing)
-    solve(len(rolled.passes))
-    for w, walks in enumerate(rolled.walks):
-        visit(f"walk{w}", walks)
-    for solved in rolled.solved:
-        equations.solve_matrix(at(b, target, integer(size * solved.first)), symmetric=solved.symmetric)
-    if rolled.products:
-        _emit_products(b, vector, rolled, tables, source, target, factors)
-    for solved in rolled.solved:
-        if solved.transposed:
-            _emit_transposition(b, vector, rolled.velocities, at(b, target, integer(size * solved.first)))
-    last = step("last", rolled.last)
-    if last is not None:
-        b.call(last, [source, target, own, sums, states, nothing, nothing])
-    b.ret_void()
-    return emitted
+    def _solve(self, after: int) -> None:
+        """Emits the equations that are solved after this number of passes."""
+        rolled = self._rolled
+        for n, equations in enumerate(rolled.equations):
+            if equations.after == after:
+                self._clear(self._after(self._shared, rolled.velocities * rolled.shared), rolled.matrix)
+                self._visit(f"matrix{n}", equations.matrix)
+                self._equations.factor()
+                for column in range(equations.first, equations.first + equations.count):
+                    self._equations.solve(self._after(self._shared, rolled.velocities * column))
 
 
 class _Factors:
