@@ -21,8 +21,8 @@ class _Library(KernelLibrary):
         return None
 
     def _make(self, signature: Signature) -> LibraryKernel:
-        model = kernel_tree(self.links, signature.bodies)
-        kernel, loop, _ = compiled(_tracer(model, None)(model, signature))
+        traced = _tracer(self.links, signature)(kernel_tree(self.links, signature.bodies), signature)
+        kernel, loop, _ = compiled(traced)
         return LibraryKernel(kernel, Certificate(signature.name, "chosen frames", 0.0, 0), loop)
 
 

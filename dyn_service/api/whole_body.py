@@ -27,6 +27,7 @@ from dyn_service.support.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from dyn_service.api.description import RobotProperties
+    from dyn_service.model.configuration import Configuration
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +57,7 @@ def whole_body_constants(
     if isinstance(facets, bool) or not isinstance(facets, int) or not 3 <= facets <= 64:
         raise InvalidArgumentError(f"facets must be a whole number from 3 to 64, found {facets!r}", path="facets")
     at, limits = robot.configuration, robot.limits
-    known = [name for name, joint in zip(at.names, at.joints, strict=True) if not joint.driven]
-    for k, name in enumerate(undriven or ()):
-        _check("movable joint", name, at.names, f"undriven[{k}]")
-    still = known if undriven is None else undriven
-    driven = [k for k, name in enumerate(at.velocity_joints) if name not in still]
+    driven = driven_entries(at, undriven)
     listed = [contacts] if isinstance(contacts, Contact) else list(contacts)
     cones = [_cone(robot, contact, f"contacts[{k}]", facets) for k, contact in enumerate(listed)]
     return WholeBodyConstants(
@@ -73,6 +70,23 @@ def whole_body_constants(
         limits.efforts[driven],
         np.array(cones).reshape(-1, facets + 1, 3),
     )
+
+
+def driven_entries(at: Configuration, undriven: Sequence[str] | None) -> list[int]:
+    """Returns the entries of v of the joints with an actuator.
+
+    Args:
+        at: The movable joints.
+        undriven: The joints without an actuator; None: planar and floating joints.
+
+    Raises:
+        NotFoundError: The robot has no movable joint of that name.
+    """
+    if undriven is None:
+        undriven = [name for name, joint in zip(at.names, at.joints, strict=True) if not joint.driven]
+    for k, name in enumerate(undriven):
+        _check("movable joint", name, at.names, f"undriven[{k}]")
+    return [k for k, name in enumerate(at.velocity_joints) if name not in undriven]
 
 
 def _check(what: str, name: Any, known: Sequence[str], path: str) -> None:

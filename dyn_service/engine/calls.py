@@ -125,58 +125,59 @@ class BoundCall:
                 return answer
             if wrenches < 0 and self.kernel is not None:
                 direct = None  # it may have computed the result, and dropped it because of a status flag
-        inputs, added = self._converted(given, others)
+        inputs, optional = self._converted(given, others)
         if wrenches >= 0:
-            added = (*added[:wrenches], _in_doubles(added[wrenches]), *added[wrenches + 1 :])
+            optional = (*optional[:wrenches], _in_doubles(optional[wrenches]), *optional[wrenches + 1 :])
         if direct is not None and workers == 1 and not out:
-            answer = direct(inputs, added)
+            answer = direct(inputs, optional)
             if answer is not None:
                 return answer
-        rest = [default if k < 0 or added[k] is None else added[k] for k, default in self.operands]
-        arrays, operands = (*inputs, *rest), self.signature.inputs
-        leads = [x.shape[: x.ndim - len(each.shape)] for x, each in zip(arrays, operands, strict=True)]
+        further = [default if k < 0 or optional[k] is None else optional[k] for k, default in self.operands]
+        arrays, operands = (*inputs, *further), self.signature.inputs
+        leads = [x.shape[: x.ndim - len(operand.shape)] for x, operand in zip(arrays, operands, strict=True)]
         lead = max(leads, key=len)
         states = lead[0] if len(lead) == 1 else 0
-        if any(each not in (lead, ()) for each in leads):
+        if any(own not in (lead, ()) for own in leads):
             lead, states = np.broadcast_shapes(*leads), 0
         shapes = [(*lead, *operand.shape) for operand in self.signature.outputs]
         parts = min(workers, states // host().lanes * self.size // PART_BYTES) if workers > 1 else 1
-        if parts > 1 and wrenches >= 0 and any(x.ndim > 1 and len(x) != states for x in _arrays_of(added[wrenches])):
+        if parts > 1 and wrenches >= 0 and any(x.ndim > 1 and len(x) != states for x in _arrays_of(optional[wrenches])):
             return None
         if out:
-            found = tuple(buffers.empty(s) if x is None else x for s, x in zip(shapes, out, strict=True))
+            results = tuple(buffers.empty(s) if x is None else x for s, x in zip(shapes, out, strict=True))
             read = [*arrays, *(_arrays_of(others[wrenches]) if wrenches >= 0 else ())]
-            apart = not any(np.may_share_memory(x, y) for k, x in enumerate(found) for y in (*read, *found[:k]))
-            if any(array.shape != shape for array, shape in zip(found, shapes, strict=True)):
+            disjoint = not any(np.may_share_memory(x, y) for k, x in enumerate(results) for y in (*read, *results[:k]))
+            if any(array.shape != shape for array, shape in zip(results, shapes, strict=True)):
                 return None
         elif parts < 2 and 8 * sum(map(math.prod, shapes)) < LARGE_BYTES:
             return None if wrenches >= 0 or self.kernel is None else self.kernel(*arrays)
         else:
-            found, apart = tuple(map(buffers.empty, shapes)), True
-        if direct is not None and parts < 2 and apart and direct(inputs, added, found) is not None:
-            return found if len(found) > 1 else found[0]
+            results, disjoint = tuple(map(buffers.empty, shapes)), True
+        if direct is not None and parts < 2 and disjoint and direct(inputs, optional, results) is not None:
+            return results if len(results) > 1 else results[0]
         if wrenches < 0 and self.kernel is not None:
 
             def run(part: Any) -> bool:
-                some = (x[part] if own else x for x, own in zip(arrays, leads, strict=True))
-                self.kernel(*some, out=tuple(x[part] for x in found))  # type: ignore[misc]
+                own = (x[part] if axes else x for x, axes in zip(arrays, leads, strict=True))
+                self.kernel(*own, out=tuple(x[part] for x in results))  # type: ignore[misc]
                 return True
 
-        elif direct is not None and apart:
+        elif direct is not None and disjoint:
 
             def run(part: Any) -> bool:
-                some = [x[part] if own else x for x, own in zip(arrays, leads, strict=True)]
-                chosen = list(added if wrenches < 0 else _part(added, wrenches, part))
-                for x, (k, _) in zip(some[len(inputs) :], self.operands, strict=True):
-                    if k >= 0 and chosen[k] is not None:
-                        chosen[k] = x
-                return direct(tuple(some[: len(inputs)]), tuple(chosen), tuple(x[part] for x in found)) is not None
+                own = [x[part] if axes else x for x, axes in zip(arrays, leads, strict=True)]
+                own_optional = list(optional if wrenches < 0 else _part(optional, wrenches, part))
+                for x, (k, _) in zip(own[len(inputs) :], self.operands, strict=True):
+                    if k >= 0 and own_optional[k] is not None:
+                        own_optional[k] = x
+                out = tuple(x[part] for x in results)
+                return direct(tuple(own[: len(inputs)]), tuple(own_optional), out) is not None
 
         else:
             return None
-        if not (in_threads(run, states, parts) if parts > 1 and apart else run(...)):
+        if not (in_threads(run, states, parts) if parts > 1 and disjoint else run(...)):
             return None
-        return found if len(found) > 1 else found[0]
+        return results if len(results) > 1 else results[0]
 
     @cached_property
     def _result_bytes(self) -> int:
@@ -188,14 +189,14 @@ class BoundCall:
         return first.__class__ is np.ndarray and first.ndim == 2 and len(first) * self._result_bytes >= LARGE_BYTES
 
     def _converted(self, given: tuple[Any, ...], others: tuple[Any, ...]) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
-        inputs, added = [*map(kernel_input, given)], list(others)
+        inputs, optional = [*map(kernel_input, given)], list(others)
         for k, shape in self.vectors.items():
             if not inputs[k].ndim:
                 inputs[k] = np.full(shape, inputs[k][()])
         for k, _ in self.operands:
             if k >= 0 and others[k] is not None:
-                added[k] = kernel_input(others[k])
-        return tuple(inputs), tuple(added)
+                optional[k] = kernel_input(others[k])
+        return tuple(inputs), tuple(optional)
 
 
 def in_threads(compute: Callable[[slice], bool], states: int, parts: int) -> bool:
@@ -209,13 +210,13 @@ def in_threads(compute: Callable[[slice], bool], states: int, parts: int) -> boo
     lanes = host().lanes
     step = -(-states // (parts * lanes)) * lanes
     *others, own = (slice(first, min(first + step, states)) for first in range(0, states, step))
-    running = [_threads(os.getpid()).submit(copy_context().run, compute, part) for part in others]
+    futures = [_threads(os.getpid()).submit(copy_context().run, compute, part) for part in others]
     try:
-        done = compute(own)
+        succeeded = compute(own)
     finally:
-        wait(running)  # no thread writes into an array of the caller after its call
-    found = [each.result() for each in running]
-    return done and all(found)
+        wait(futures)  # no thread writes into an array of the caller after its call
+    results = [future.result() for future in futures]
+    return succeeded and all(results)
 
 
 def _listed(wrenches: Any) -> Sequence[Wrench]:
@@ -251,14 +252,14 @@ def _part(others: tuple[Any, ...], wrenches: int, part: Any) -> tuple[Any, ...]:
     if part is ...:
         return others
 
-    def some(x: Any) -> Any:
+    def of_part(x: Any) -> Any:
         return x[part] if isinstance(x, np.ndarray) and x.ndim > 1 else x
 
-    chosen = [
-        replace(wrench, torque=some(wrench.torque), force=some(wrench.force), point=some(wrench.point))
+    own = [
+        replace(wrench, torque=of_part(wrench.torque), force=of_part(wrench.force), point=of_part(wrench.point))
         for wrench in _listed(others[wrenches])
     ]
-    return (*others[:wrenches], chosen, *others[wrenches + 1 :])
+    return (*others[:wrenches], own, *others[wrenches + 1 :])
 
 
 class RowCalls:
@@ -291,16 +292,20 @@ class RowCalls:
         return self._bound.get(self._key(others))
 
     def bind(
-        self, others: tuple[Any, ...], bound: BoundCall, direct: Call | None = None, with_wrenches: Call | None = None
+        self,
+        others: tuple[Any, ...],
+        bound: BoundCall,
+        checking: Call | None = None,
+        checking_with_wrenches: Call | None = None,
     ) -> None:
         """Binds the options among these optional arguments.
 
         Args:
             others: The optional arguments.
             bound: The call with these options.
-            direct: A direct call that compares the options itself and returns None for others. That of the default
+            checking: A direct call that compares the options itself and returns None for others. That of the default
                 options is tried first, because this is faster than finding the combination.
-            with_wrenches: The same with external wrenches.
+            checking_with_wrenches: The same with external wrenches.
         """
         if len(self._bound) >= MAX_COMBINATIONS:
             self._bound.clear()
@@ -308,7 +313,7 @@ class RowCalls:
         self._bound[key] = bound
         self._threads_from = min(self._threads_from, bound.threads_from)
         if key == self._defaults:
-            self._prefer(direct, with_wrenches, bound.finish)
+            self._prefer(checking, checking_with_wrenches, bound.finish)
 
     def with_threads(self, workers: int) -> Call:
         """Returns `call`, or a call that computes large batches in several threads."""
@@ -316,8 +321,8 @@ class RowCalls:
             return self.call
 
         def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
-            first = given[0]
-            if first.__class__ is np.ndarray and first.ndim == 2 and len(first) >= self._threads_from:
+            x = given[0]
+            if x.__class__ is np.ndarray and x.ndim == 2 and len(x) >= self._threads_from:
                 answer = self.into(given, others, (), workers)
                 if answer is not None:
                     return answer
@@ -359,10 +364,10 @@ class RowCalls:
             return None
         return answer if chosen.finish is None else chosen.finish(answer, given)
 
-    def _prefer(self, direct: Call | None, with_wrenches: Call | None, finish: Finish | None) -> None:
-        """Sets `call`, which tries these direct calls with default options first."""
+    def _prefer(self, checking: Call | None, checking_with_wrenches: Call | None, finish: Finish | None) -> None:
+        """Sets `call`, which tries the direct calls with default options first; see `bind`."""
         # Without a reference to `self`, so that the collector of cycles is not needed to free the kernels.
-        names, own, key, view_of = self._names, self._bound, self._key, self._view
+        names, bound_here, key, view_of = self._names, self._bound, self._key, self._view
         overlay, wrenches = self._overlay, self._wrenches
 
         def call(given: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
@@ -370,14 +375,14 @@ class RowCalls:
                 if names:
                     given = tuple(names[k][x] if k in names else x for k, x in enumerate(given))
                 has_wrenches = wrenches >= 0 and others[wrenches] is not None
-                bound = own
+                bound = bound_here
                 if overlay >= 0 and others[overlay] is not None:
                     view = view_of(others)
                     if view is None:
                         return None
                     bound = view._bound
                 else:
-                    first = with_wrenches if has_wrenches else direct
+                    first = checking_with_wrenches if has_wrenches else checking
                     if first is not None:
                         answer = first(given, others)
                         if answer is not None:
@@ -462,8 +467,9 @@ class OverlayCache:
 
     def find(self, overlay: Overlay) -> Any:
         """Returns the robot with an overlay of this content; None if it is not in the cache."""
-        if (known := self.known(overlay)) is not None:
-            return known
+        known = self.by_id.get(id(overlay))
+        if known is not None:
+            return known[1]
         try:
             view = self._by_content.get(overlay.content)
         except TypeError:
@@ -488,8 +494,3 @@ class OverlayCache:
             with suppress(TypeError):  # an overlay with a value of a type that may change
                 self._by_content[overlay.content] = view
                 self.by_id[id(overlay)] = overlay, view
-
-    def known(self, overlay: Overlay) -> Any:
-        """Returns the robot with this overlay, the same object; None if it is not in the cache."""
-        known = self.by_id.get(id(overlay))
-        return None if known is None else known[1]

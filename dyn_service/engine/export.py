@@ -235,7 +235,7 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
             f"each query; export {', '.join(part.name for part in row.parts)} separately",
             path="queries",
         ) from None
-    return Function(name, signature, graph, len(row.required), robot._left_out_of(row) | own, len(own), entering)
+    return Function(name, signature, graph, len(row.required), robot._defaults_of(row) | own, len(own), entering)
 
 
 def _linked(target: Target, name: str, code: bytes, external: Sequence[str]) -> bytes | None:

@@ -228,7 +228,7 @@ def _with_numbers(robot: Robot, row: Query, method: str, name: str) -> Function:
     """Returns the function of a row with the numbers of bodies and joints as inputs."""
     signature = robot.signature(row, method, Variant(overlay=True))
     graph = robot._library.graph(signature)
-    return Function(f"{name}_with", signature, graph, len(row.required), robot._left_out_of(row))
+    return Function(f"{name}_with", signature, graph, len(row.required), robot._defaults_of(row))
 
 
 def _numbers(

@@ -285,8 +285,8 @@ class Robot(RobotQueries):
             return own
         others = self.without_passive.certificates.items()
         return own | {
-            f"{name} (without passive forces)": replace(found, kernel=f"{name} (without passive forces)")
-            for name, found in others
+            f"{name} (without passive forces)": replace(certificate, kernel=f"{name} (without passive forces)")
+            for name, certificate in others
         }
 
     @property
@@ -304,7 +304,7 @@ class Robot(RobotQueries):
     @property
     def description(self) -> RobotDescription:
         """The description for clients, with the certificates of the kernels made so far."""
-        certificates = {name: found.to_dict() for name, found in self.certificates.items()}
+        certificates = {name: certificate.to_dict() for name, certificate in self.certificates.items()}
         return msgspec.structs.replace(self._about, certificates=certificates)
 
     def share(self, robots: Iterable[Robot]) -> None:
@@ -335,7 +335,7 @@ class Robot(RobotQueries):
             for row, method, signature in chosen
             if not (signature.empty or self._is_singular(row, method) or self._is_refused(row, method))
         ]
-        with ExitStack() as beside:
+        with ExitStack() as second_thread:
             for row, method, signature in chosen:
                 begun = time.perf_counter()
                 if signature in wanted:
@@ -347,7 +347,7 @@ class Robot(RobotQueries):
                             raise
                         _LOG.warning("%s: %s", self.name, refusal)
                     if signature == wanted[0]:  # the other kernels use its frames and its test states
-                        beside.enter_context(self._library.making(wanted[1:]))
+                        second_thread.enter_context(self._library.making(wanted[1:]))
                 if progress is not None:
                     progress(signature.name, time.perf_counter() - begun)
         preparation.load_modules(names)
@@ -379,8 +379,8 @@ class Robot(RobotQueries):
             NotFoundError: The robot has no link or joint of that name.
         """
         studies = importlib.import_module("dyn_service.studies.study")  # above this module
-        said = {"vary": vary, "outputs": outputs, "samples": samples or {}, "keep": keep, "check": check}
-        return studies.Study(self, studies.specification(said))
+        fields = {"vary": vary, "outputs": outputs, "samples": samples or {}, "keep": keep, "check": check}
+        return studies.Study(self, studies.specification(fields))
 
     def export(
         self,
@@ -589,8 +589,8 @@ class Robot(RobotQueries):
         The two classes need each other, so this import is late.
         """
         module = importlib.import_module("dyn_service.engine.overlaid_robot")
-        made: Robot = module.OverlaidRobot(self, altered, name)
-        return made
+        robot: Robot = module.OverlaidRobot(self, altered, name)
+        return robot
 
     def evaluate(
         self,
@@ -638,20 +638,22 @@ class Robot(RobotQueries):
         }
         leads = leads_of(row, inputs)
         gravity, overlay = row.first("gravity"), row.overlay
-        said = given.get(overlay or "")
+        changed = given.get(overlay or "")
         if overlay is not None:
             # Without the axes of the overlay's gravity, which only queries with this input have.
-            numbers = None if said is None else replace(said, gravity=None)
+            numbers = None if changed is None else replace(changed, gravity=None)
             leads[overlay] = np.broadcast_shapes(self._tree.lead, overlay_lead(numbers))
         if gravity is not None and gravity not in leads:
-            leads[gravity] = np.shape(self._gravity if said is None or said.gravity is None else said.gravity)[:-1]
+            acting = self._gravity if changed is None or changed.gravity is None else changed.gravity
+            leads[gravity] = np.shape(acting)[:-1]
         trimmed = with_own_axes(row, result, leads, self._sizes(links=row.links))
         return self._separately(row, given) if trimmed is None else trimmed
 
     def _separately(self, row: Query, given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the result of a list, computed by one call for each of its queries."""
-        some = [{name: x for name, x in given.items() if name in part.parameters} for part in row.parts]
-        calls = [call_of(part.name, of) for part, of in zip(row.parts, some, strict=True)]
+        calls = [
+            call_of(part.name, {name: x for name, x in given.items() if name in part.parameters}) for part in row.parts
+        ]
         return {part.name: self._ask(part.name, required, others) for part, required, others in calls}
 
     def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
@@ -719,10 +721,10 @@ class Robot(RobotQueries):
         selection = self._rows.selection(row, chosen, self.name)
         world = row.axes_option is not None and chosen[row.axes_option] == "world"
         rows = None if selection is None or world else selection.rows
-        bound, *first = robot._bound_call(row, method, loaded, others, rows)
+        bound, *checking = robot._bound_call(row, method, loaded, others, rows)
         in_place = not world and (selection is None or bound.in_place)
         finish = self._finish(row, selection, world=world, selected=in_place)
-        calls.bind(others, replace(bound, finish=finish, in_place=in_place), *first)
+        calls.bind(others, replace(bound, finish=finish, in_place=in_place), *checking)
         self.bound_calls[row.name] = calls.with_threads(self._workers)
 
     def _calls_of(self, row: Query) -> RowCalls:
@@ -750,48 +752,49 @@ class Robot(RobotQueries):
             others: The optional arguments of the row with these options.
             rows: The indices of the selected rows; None: all. If the calls write only these, `in_place` is true.
         """
-        plain, library, left_out = self.signature(row, method), self._library, self._left_out_of(row)
-        some = None if rows is None or WITHOUT_WRENCHES not in loaded else library.selected(plain, rows)
-        some_pushed = None
-        if some is not None and WITH_WRENCHES in loaded:
-            some_pushed = library.selected(self._signatures_of(row, method, WITH_WRENCHES)[0], rows or ())
-            some = None if some_pushed is None else some
-        given = dict(zip(row.optional_arguments, others, strict=True))
+        signature, library, defaults = self.signature(row, method), self._library, self._defaults_of(row)
+        selection = None if rows is None or WITHOUT_WRENCHES not in loaded else library.selected(signature, rows)
+        selection_with_wrenches = None
+        if selection is not None and WITH_WRENCHES in loaded:
+            selection_with_wrenches = library.selected(self._signatures_of(row, method, WITH_WRENCHES)[0], rows or ())
+            selection = None if selection_with_wrenches is None else selection
+        optional = dict(zip(row.optional_arguments, others, strict=True))
         for name in row.by_name:
-            left_out[name] = self._argument(row, name, given[name])
+            defaults[name] = self._argument(row, name, optional[name])
         fixed = {
-            name: array for name, array in left_out.items() if name in row.by_name or name not in row.optional_arguments
+            name: array for name, array in defaults.items() if name in row.by_name or name not in row.optional_arguments
         }
         # An input given by name is a one-hot vector that is fixed here; the name itself is compared like an option.
         accepted = {
-            f"{name} by name" if name in row.by_name else name: x if name in row.by_name else left_out.get(name, x)
-            for name, x in given.items()
+            f"{name} by name" if name in row.by_name else name: x if name in row.by_name else defaults.get(name, x)
+            for name, x in optional.items()
         }
         still, locked = self._still(row)
-        standing = {row.required[k]: locked for k in still}
-        checked = Arguments(accepted, fixed, standing)
+        zero_entries = {row.required[k]: locked for k in still}
+        with_options = Arguments(accepted, fixed, zero_entries)
         options = {row.overlay, *row.options, *(f"{name} by name" for name in row.by_name)}
-        unread = Arguments({name: ANY if name in options else x for name, x in accepted.items()}, fixed, standing)
+        accepted = {name: ANY if name in options else x for name, x in accepted.items()}
+        any_options = Arguments(accepted, fixed, zero_entries)
         kernel = None
-        direct = with_wrenches = first = first_with_wrenches = None
+        direct = with_wrenches = checking = checking_with_wrenches = None
         if WITHOUT_WRENCHES in loaded:
-            chosen, kernel = (None, library.kernel(plain)) if some is None else some
-            direct = library.direct_call(plain, unread, None, chosen)
-            first = library.direct_call(plain, checked, None, chosen)
+            selected, kernel = (None, library.kernel(signature)) if selection is None else selection
+            direct = library.direct_call(signature, any_options, None, selected)
+            checking = library.direct_call(signature, with_options, None, selected)
         if WITH_WRENCHES in loaded:
-            signature, poses = self._signatures_of(row, method, WITH_WRENCHES)
-            wrenches = library.wrench_conversion(
+            full_signature, poses = self._signatures_of(row, method, WITH_WRENCHES)
+            conversion = library.wrench_conversion(
                 poses, self._link_index, places(self._tree, self._weld, links=row.links)
             )
-            if wrenches is not None:
-                chosen = None if some is None or some_pushed is None else some_pushed[0]
-                with_wrenches = library.direct_call(signature, unread, wrenches, chosen)
-                first_with_wrenches = library.direct_call(signature, checked, wrenches, chosen)
+            if conversion is not None:
+                selected = None if selection is None or selection_with_wrenches is None else selection_with_wrenches[0]
+                with_wrenches = library.direct_call(full_signature, any_options, conversion, selected)
+                checking_with_wrenches = library.direct_call(full_signature, with_options, conversion, selected)
         place = {name: k for k, name in enumerate(row.optional_arguments) if name not in row.by_name}
-        operands = [(place.get(x.name, -1), left_out[x.name]) for x in plain.inputs if x.name in left_out]
+        operands = [(place.get(x.name, -1), defaults[x.name]) for x in signature.inputs if x.name in defaults]
         sizes = self._sizes(links=row.links)
         vectors = {k: row.inputs[x].dims(sizes) for k, x in enumerate(row.required) if row.inputs[x].scalar}
-        size = library.work(plain) if kernel is not None else 0
+        size = library.work(signature) if kernel is not None else 0
         bound = BoundCall(
             kernel,
             direct,
@@ -801,12 +804,12 @@ class Robot(RobotQueries):
             still,
             locked,
             None,
-            some is not None,
+            selection is not None,
             loaded,
-            plain if some is None else some[0].signature,
+            signature if selection is None else selection[0].signature,
             size,
         )
-        return bound, first, first_with_wrenches
+        return bound, checking, checking_with_wrenches
 
     def _still(self, row: Query) -> tuple[list[int], list[int]]:
         """Returns the indices of the required inputs that must be 0 for locked joints, and their entries."""
@@ -991,8 +994,8 @@ class Robot(RobotQueries):
 
     def _run(self, row: Query, signature: Signature, arguments: Mapping[str, Array]) -> dict[str, Any]:
         """Returns the outputs of a row. Those without entries, which no kernel computes, are added."""
-        given, lead = operands(signature, arguments)
-        answer = () if signature.empty else self._kernel(signature)(*given)
+        inputs, lead = operands(signature, arguments)
+        answer = () if signature.empty else self._kernel(signature)(*inputs)
         arrays = answer if isinstance(answer, tuple) else (answer,)
         computed = dict(zip((operand.name for operand in signature.outputs), arrays, strict=True))
         if len(computed) == len(row.outputs):
@@ -1029,7 +1032,7 @@ class Robot(RobotQueries):
         if value is None:
             if name not in row.optional:
                 raise missing_input(row, name)
-            return self._left_out(row, name)
+            return self._default_of(row, name)
         spec = row.inputs[name]
         if spec.kind in BY_NAME:
             path = f"inputs.{name}"
@@ -1049,12 +1052,12 @@ class Robot(RobotQueries):
                 "requires independent joints; load the robot without mimic"
             )
 
-    def _left_out_of(self, row: Query) -> dict[str, Array]:
+    def _defaults_of(self, row: Query) -> dict[str, Array]:
         """Returns the default values of the optional inputs except wrenches, and the numbers of an overlay."""
-        left_out = row.optional - {row.wrenches, row.overlay}
-        return {name: self._left_out(row, name) for name in row.inputs if name in left_out} | self._parameters(row)
+        optional = row.optional - {row.wrenches, row.overlay}
+        return {name: self._default_of(row, name) for name in row.inputs if name in optional} | self._parameters(row)
 
-    def _left_out(self, row: Query, name: str) -> Array:
+    def _default_of(self, row: Query, name: str) -> Array:
         """Returns the default value of an input other than wrenches."""
         default = row.inputs[name].default
         return self._gravity if default is None else self._defaults.setdefault(default, np.array(default))
@@ -1117,28 +1120,28 @@ def _results(row: Query, labels: Mapping[str, Any]) -> Finish:
     parts, first = [], 0
     for part in row.parts:
         last = first + len(part.outputs)
-        own = {name: labels[f"{part.name}.{name}"] for name in part.labels}
-        parts.append((part.name, part.result_type, tuple(part.outputs), own, first, last))
+        names = {name: labels[f"{part.name}.{name}"] for name in part.labels}
+        parts.append((part.name, part.result_type, tuple(part.outputs), names, first, last))
         first = last
     core = len(next(iter(row.outputs.values())).shape)
     places = [[row.required.index(name) for name in part.required] for part in row.parts]
 
     def finish(answer: Any, given: tuple[Any, ...]) -> dict[str, Any]:
-        found = {
-            name: answer[k] if made is None else made(**own, **dict(zip(outputs, answer[k:end], strict=True)))
-            for name, made, outputs, own, k, end in parts
+        results = {
+            name: answer[k] if kind is None else kind(**names, **dict(zip(outputs, answer[k:end], strict=True)))
+            for name, kind, outputs, names, k, end in parts
         }
         shape = answer[0].shape
         if len(shape) == core:
-            return found  # of one state
+            return results  # of one state
         lead = shape[: len(shape) - core]
-        for own in places:  # if each query has an input with all leading axes, so has its result
-            for k in own:
+        for part_inputs in places:  # if each query has an input with all leading axes, so has its result
+            for k in part_inputs:
                 x = given[k]
                 if x.__class__ is np.ndarray and x.shape[:-1] == lead:
                     break
             else:
-                return _Whole(found)
-        return found
+                return _Whole(results)
+        return results
 
     return finish

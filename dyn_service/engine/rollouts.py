@@ -40,25 +40,25 @@ def signature_of_term(robot: Robot, name: str) -> Signature:
     if name in QUERIES:
         return robot.signature(QUERIES[name], "")
     inputs = []
-    for each in _INPUTS[name]:
-        kind = _KINDS.get(each, "effort" if each in ("tau", "added") else "gain")
-        dims: tuple[str, ...] = ("nq",) if kind == "position" else ("nv", "nv") if each.endswith("_gain") else ("nv",)
-        inputs.append(Operand(each, tuple(robot.sizes[size] for size in dims), kind, dims=dims))
+    for x in _INPUTS[name]:
+        kind = _KINDS.get(x, "effort" if x in ("tau", "added") else "gain")
+        dims: tuple[str, ...] = ("nq",) if kind == "position" else ("nv", "nv") if x.endswith("_gain") else ("nv",)
+        inputs.append(Operand(x, tuple(robot.sizes[size] for size in dims), kind, dims=dims))
     output = Operand("tau", (robot.nv,), "effort", dims=("nv",))
-    padded = {each.name: len(each.shape) for each in inputs if not each.size}
+    padded = {operand.name: len(operand.shape) for operand in inputs if not operand.size}
     return Signature(name, f"feedback.{name}", "moving", tuple(inputs), (output,) if output.size else (), padded)
 
 
 def evaluated(robot: Robot, name: str, inputs: Mapping[str, Array]) -> Array:
     """Returns the efforts (..., nv) of a term of a law at a state. inputs: (..., n) each; of a query also gravity."""
     if name in QUERIES:
-        found: Array = getattr(robot, name)(**inputs)
-        return found
+        tau: Array = getattr(robot, name)(**inputs)
+        return tau
     signature = signature_of_term(robot, name)
     if signature.empty:
         return np.zeros(0)
-    found = robot._library.kernel(signature)(*(inputs[each.name] for each in signature.inputs))
-    return found
+    tau = robot._library.kernel(signature)(*(inputs[operand.name] for operand in signature.inputs))
+    return tau
 
 
 def repeat_steps(
@@ -93,34 +93,37 @@ def repeat_steps(
     step = Term("step", {"q": "q", "v": "v", "tau": tau}, "", gravity=True)
     stages: list[Stage] = []
     for term in (*law, step):
-        of: Robot = robot if term.model is None else term.model  # type: ignore[assignment]  # checked by the law
-        signature = of.signature(QUERIES["step"], integrator) if term is step else signature_of_term(of, term.name)
-        block = of._library.block(signature)
+        model: Robot = robot if term.model is None else term.model  # type: ignore[assignment]  # checked by the law
+        is_step = term is step
+        signature = model.signature(QUERIES["step"], integrator) if is_step else signature_of_term(model, term.name)
+        block = model._library.block(signature)
         if block is None:
             return False
-        given: dict[str, Any] = of._left_out_of(QUERIES[term.name]) if term.name in QUERIES else {}
-        given |= {"gravity": gravity} if term.gravity and gravity is not None else {}
-        given = {name: x[None] for name, x in given.items()} | dict(term.inputs)
-        given |= {"dt": np.array([[dt]])} if term is step else {}
+        values: dict[str, Any] = model._defaults_of(QUERIES[term.name]) if term.name in QUERIES else {}
+        values |= {"gravity": gravity} if term.gravity and gravity is not None else {}
+        values = {name: x[None] for name, x in values.items()} | dict(term.inputs)
+        values |= {"dt": np.array([[dt]])} if is_step else {}
         inputs = {
-            each.name: x if isinstance(x := given[each.name], str) else _spread(packed(x, each), each.shape, lead)
-            for each in signature.inputs
+            operand.name: x
+            if isinstance(x := values[operand.name], str)
+            else _spread(packed(x, operand), operand.shape, lead)
+            for operand in signature.inputs
         }
-        names = {each.name: each.name if term is step else term.output for each in signature.outputs}
+        names = {operand.name: operand.name if is_step else term.output for operand in signature.outputs}
         stages.append(Stage(block, inputs, names))
     lanes = host().lanes
-    most = max(MAX_VELOCITIES // (steps * max(robot.nv, 1)) // lanes, 1) * lanes
+    batch = max(MAX_VELOCITIES // (steps * max(robot.nv, 1)) // lanes, 1) * lanes
     flat = {name: np.ascontiguousarray(x).reshape(states, x.shape[-1]) for name, x in state.items()}
     rows = {name: x.reshape(len(x), states, x.shape[-1]) for name, x in records.items()}
 
-    for first in range(0, states, most):
-        part = slice(first, first + most)
-        some = [
+    for first in range(0, states, batch):
+        part = slice(first, first + batch)
+        of_part = [
             stage._replace(inputs={name: x if isinstance(x, str) else x[:, part] for name, x in stage.inputs.items()})
             for stage in stages
         ]
         starts, ends = ({name: x[part] for name, x in flat.items()}, {name: x[:, part] for name, x in rows.items()})
-        run_stages(some, starts, ends, every)
+        run_stages(of_part, starts, ends, every)
     return True
 
 

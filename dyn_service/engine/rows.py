@@ -91,9 +91,9 @@ class Rows:
     @cached_property
     def _pairs(self) -> tuple[dict[str, tuple[str, ...]], dict[str, list[int]]]:
         """Names and links of the pairs' bodies, by `row` and `column`. Created on first use: there may be millions."""
-        places = dict(zip(("row", "column"), zip(*pairs(self._moving), strict=True), strict=False))
-        names = {of: tuple(self._joints[i] for i in places.get(of, ())) for of in ("row", "column")}
-        return names, {of: [self._movable[i] for i in places.get(of, ())] for of in ("row", "column")}
+        bodies = dict(zip(("row", "column"), zip(*pairs(self._moving), strict=True), strict=False))
+        names = {side: tuple(self._joints[i] for i in bodies.get(side, ())) for side in ("row", "column")}
+        return names, {side: [self._movable[i] for i in bodies.get(side, ())] for side in ("row", "column")}
 
     @cached_property
     def rates(self) -> tuple[str, ...]:
@@ -123,10 +123,10 @@ class Rows:
 
     def labels(self, row: Query) -> dict[str, tuple[str, ...]]:
         """Returns the labels of a query that depend on the robot only: the names of rows, by label."""
-        found = {label: self._name(names.dimension, names.of) for label, names in row.labels.items()}
-        return {label: names for label, names in found.items() if names is not None}
+        labels = {label: self._name(names.dimension, names.of) for label, names in row.labels.items()}
+        return {label: names for label, names in labels.items() if names is not None}
 
-    def _turning(self, dimension: str) -> np.ufunc:
+    def _rotation(self, dimension: str) -> np.ufunc:
         """Returns the function that rotates vectors of rows from link axes to world axes."""
         if dimension not in self._rotations:
             self._rotations[dimension] = rotation_ufunc(self._link(dimension, "row"))
@@ -136,16 +136,16 @@ class Rows:
         """Rotates outputs from link axes to world axes, in place. R: R_WL of every link, (..., nl, 3, 3)."""
         for name, spec in row.outputs.items():
             core = len(spec.shape)
-            whose = ("",) * (core - 2) + ("row",) if spec.rotated is True else spec.rotated or ()
-            for axis, of in enumerate(whose, start=1 - core):
-                if of == "row" and core == 2:
-                    outputs[name] = self._turning(str(spec.shape[0]))(outputs[name], R)
-                elif of:
-                    links = self._link(str(spec.shape[0]), of)
-                    of_rows = R.take(links, -3)
-                    if of == "parent":
-                        of_rows[..., [k for k, link in enumerate(links) if link < 0], :, :] = np.eye(3)
-                    outputs[name] = _turned(outputs[name], axis, of_rows, core)
+            owners = ("",) * (core - 2) + ("row",) if spec.rotated is True else spec.rotated or ()
+            for axis, owner in enumerate(owners, start=1 - core):
+                if owner == "row" and core == 2:
+                    outputs[name] = self._rotation(str(spec.shape[0]))(outputs[name], R)
+                elif owner:
+                    links = self._link(str(spec.shape[0]), owner)
+                    R_rows = R.take(links, -3)
+                    if owner == "parent":
+                        R_rows[..., [k for k, link in enumerate(links) if link < 0], :, :] = np.eye(3)
+                    outputs[name] = _rotated(outputs[name], axis, R_rows, core)
 
     def selection(self, row: Query, chosen: Mapping[str, Any], robot: str) -> Selection | None:
         """Returns the selection of the rows of the links or joints named in an option, in that order; None: all rows.
@@ -153,12 +153,12 @@ class Rows:
         Raises:
             NotFoundError: The robot has no link or joint of that name; `path` contains its index.
         """
-        wanted = None if row.rows_option is None else chosen[row.rows_option]
-        if wanted is None:
+        names = None if row.rows_option is None else chosen[row.rows_option]
+        if names is None:
             return None
         what, known = "link" if row.row_dimension == "nl" else "joint", self._names[str(row.row_dimension), "row"]
         rows = []
-        for k, name in enumerate(wanted):
+        for k, name in enumerate(names):
             if name not in known:
                 raise NotFoundError(
                     f"robot '{robot}' has no {what} '{name}'; its {what}s are {', '.join(known)}"
@@ -167,8 +167,8 @@ class Rows:
                 )
             rows.append(known.index(name))
         axes = {name: -len(spec.shape) for name, spec in row.outputs.items()}
-        labels = [n for n, names in row.labels.items() if (names.dimension, names.of) == (row.row_dimension, "row")]
-        return Selection(rows, axes, dict.fromkeys(labels, tuple(wanted)))
+        labels = [label for label, of in row.labels.items() if (of.dimension, of.of) == (row.row_dimension, "row")]
+        return Selection(rows, axes, dict.fromkeys(labels, tuple(names)))
 
 
 class Selection(NamedTuple):
@@ -186,7 +186,7 @@ class Selection(NamedTuple):
         outputs.update(self.labels)
 
 
-def _turned(array: Array, axis: int, R: Array, core: int) -> Array:
+def _rotated(array: Array, axis: int, R: Array, core: int) -> Array:
     """Returns an array with the vectors along an axis rotated, each by the R (..., rows, 3, 3) of its row.
 
     The rows are the first of the last `core` axes.
@@ -220,12 +220,12 @@ def operand(name: str, spec: Spec, value: Any, core: tuple[int, ...], joints: in
     if spec.scalar and array.ndim == 0:
         return np.full(core, array[()])
     if array.ndim < len(core) or array.shape[array.ndim - len(core) :] != core:
-        of = ""
+        reason = ""
         if spec.shape in (("nq",), ("nv",)):
             entries = "" if core == (joints,) else f", {spec.shape[0]} = {core[0]}"
-            of = f" ({counted(joints, 'movable joint')}{entries})"
+            reason = f" ({counted(joints, 'movable joint')}{entries})"
         raise InvalidArgumentError(
-            f"{name} has shape {array.shape}, expected (..., {', '.join(map(str, core))}){of}", path=path
+            f"{name} has shape {array.shape}, expected (..., {', '.join(map(str, core))}){reason}", path=path
         )
     return array
 
@@ -236,12 +236,12 @@ def operands(signature: Signature, arguments: Mapping[str, Array]) -> tuple[list
     Raises:
         InvalidArgumentError: The leading axes do not broadcast against each other; the message names them.
     """
-    given = [arguments[each.name] for each in signature.inputs]
-    for k, each in enumerate(signature.inputs):
-        if (axes := signature.padded.get(each.name)) is not None:
-            given[k] = np.zeros((*given[k].shape[: given[k].ndim - axes], 1))
-    leads = {each.name: x.shape[: x.ndim - len(each.shape)] for each, x in zip(signature.inputs, given, strict=True)}
-    return given, broadcast(leads)
+    arrays, leads = [], {}
+    for expected in signature.inputs:
+        x, axes = arguments[expected.name], signature.padded.get(expected.name, len(expected.shape))
+        leads[expected.name] = lead = x.shape[: x.ndim - axes]
+        arrays.append(np.zeros((*lead, 1)) if expected.name in signature.padded else x)
+    return arrays, broadcast(leads)
 
 
 def fingerprint_of(tree: Tree, gravity: tuple[float, float, float]) -> str:

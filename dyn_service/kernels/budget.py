@@ -85,7 +85,7 @@ def check_predicted_operations(model: KernelTree, signature: Signature) -> None:
     while True:
         operations = _operations(model, signature, bodies)
         if operations > MAX_OPERATIONS:
-            raise too_large_error(model.tree, signature)
+            raise _too_large_error(model.tree, signature)
         counts.append((bodies, operations))
         exponent = _exponent(counts)
         if bodies == whole or operations * (whole / bodies) ** exponent < MAX_OPERATIONS / 2:
@@ -96,16 +96,6 @@ def check_predicted_operations(model: KernelTree, signature: Signature) -> None:
         # The number of bodies that exceeds the limit if operations grow with this exponent.
         enough = math.ceil(bodies * (1.1 * MAX_OPERATIONS / operations) ** (1.0 / exponent))
         bodies = min(max(enough, bodies + 1), whole)
-
-
-def check_operations(graph: Graph | Rolled | Staged, tree: Tree) -> None:
-    """Checks the number of operations of a traced kernel.
-
-    Raises:
-        ResourceExhaustedError: The kernel is too large.
-    """
-    if graph.operations > MAX_OPERATIONS:
-        raise too_large_error(tree, graph.signature)
 
 
 MAX_BYTES = 4 << 30
@@ -143,23 +133,25 @@ def batch_sizes(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] 
     return None
 
 
-def check_memory(rolled: Graph | Rolled | Staged, tree: Tree, lanes: int) -> None:
-    """Checks the memory of a kernel as loops.
+def check_size(graph: Graph | Rolled | Staged, tree: Tree, lanes: int) -> None:
+    """Checks the number of operations of straight-line code, and the memory of loops.
 
     Raises:
-        ResourceExhaustedError: The kernel needs more than `MAX_BYTES`.
+        ResourceExhaustedError: There are more operations than `MAX_OPERATIONS`, or more bytes than `MAX_BYTES`.
     """
-    if batch_sizes(rolled, lanes) is None:
-        operands = (*rolled.signature.inputs, *rolled.signature.outputs, *rolled.signature.outputs * 4)
-        needed = 8 * (sum(operand.size for operand in operands) + rolled.workspace)
+    if not graph.is_rolled:
+        if graph.operations > MAX_OPERATIONS:
+            raise _too_large_error(tree, graph.signature)
+    elif batch_sizes(graph, lanes) is None:
+        operands = (*graph.signature.inputs, *graph.signature.outputs * 5)
+        needed = 8 * (sum(operand.size for operand in operands) + graph.workspace)
         raise ResourceExhaustedError(
-            f"{rolled.signature.name} of robot '{tree.name}' needs {needed / 1e9:.1f} GB of memory, "
+            f"{graph.signature.name} of robot '{tree.name}' needs {needed / 1e9:.1f} GB of memory, "
             f"at most {MAX_BYTES / 1e9:.1f} GB are allowed: its {len(tree)} bodies are too many for this query"
         )
 
 
-def too_large_error(tree: Tree, signature: Signature) -> ResourceExhaustedError:
-    """Returns the error of a kernel that is too large."""
+def _too_large_error(tree: Tree, signature: Signature) -> ResourceExhaustedError:
     return ResourceExhaustedError(
         f"{signature.name} of robot '{tree.name}' takes more than the {MAX_OPERATIONS} operations that are compiled: "
         f"its {len(tree)} bodies are too many for this query"

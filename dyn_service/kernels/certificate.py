@@ -37,17 +37,17 @@ class Certificate:
 
     def notes(self) -> list[Note]:
         """Returns notes for the user: a slower form, or an output with an error above the rounding bound."""
-        element, found = f"kernel {self.kernel}", []
+        element, notes = f"kernel {self.kernel}", []
         if self.refused is not None:
             text = f"made in link frames: in chosen frames its error is {self.refused:.3g} times the rounding bound"
-            found.append(Note("changed", element, text))
+            notes.append(Note("changed", element, text))
         if not self.states:
             text = f"not compared with its equations, which have no finite answer at the test states: {_ADVICE}"
-            found.append(Note("warning", element, text))
+            notes.append(Note("warning", element, text))
         elif not self.holds:
-            apart = f"{self.relative:.1g} of its largest entry, {self.error:.3g} times the rounding bound"
-            found.append(Note("warning", element, f"{self.output!r} is off by up to {apart}: {_ADVICE}"))
-        return found
+            size = f"{self.relative:.1g} of its largest entry, {self.error:.3g} times the rounding bound"
+            notes.append(Note("warning", element, f"{self.output!r} is off by up to {size}: {_ADVICE}"))
+        return notes
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all fields except the name, as plain values for MessagePack or JSON."""

@@ -68,7 +68,7 @@ AT_REST = 3
 axes must be right.
 """
 
-WITHOUT_WRENCHES = 2
+AT_UNIT_SCALE = 2
 """Number of states, the first ones, in which all inputs except positions have scale 1. In the others each input has its
 own scale, from 1e-4 to 100, or is zero, so that no term is smaller than another in all states.
 """
@@ -85,8 +85,8 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 def certified(
     links: Tree, signature: Signature, build: Callable[[Any], Kernel], trace: Callable[..., Any] = trace
-) -> tuple[Kernel, Certificate, Any]:
-    """Returns a kernel, its certificate, and the graph of the tree as given.
+) -> tuple[Kernel, Certificate]:
+    """Returns a kernel and its certificate.
 
     The kernel is that of the chosen frames if its error is within the rounding bound, else that of the link frames.
 
@@ -102,21 +102,21 @@ def certified(
     if not signature.in_chosen_frames:
         given = trace(tree, signature)
         kernel = build(given)
-        return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links)), given
+        return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links))
     kernel = build(trace(frames.kernel_trees(links, signature, frames.cheapest_frames(links)), signature))
     given = trace(tree, signature)
     chosen = difference(kernel, given, links)
     if chosen.error <= 1.0:
-        return kernel, Certificate(signature.name, "chosen frames", *chosen), given
+        return kernel, Certificate(signature.name, "chosen frames", *chosen)
     kernel = build(given)
     found = difference(kernel, given, links)
-    return kernel, Certificate(signature.name, "link frames", *found, refused=chosen.error), given
+    return kernel, Certificate(signature.name, "link frames", *found, refused=chosen.error)
 
 
 def _parametric(
     links: Tree, signature: Signature, build: Callable[[Any], Kernel], trace: Callable[..., Any]
-) -> tuple[Kernel, Certificate, Any]:
-    """Returns a parametric kernel, its certificate, and the graph with the robot's own numbers.
+) -> tuple[Kernel, Certificate]:
+    """Returns a parametric kernel and its certificate.
 
     The kernel is compared for several sets of numbers, each with the function on a tree that has these numbers.
     """
@@ -124,13 +124,13 @@ def _parametric(
     whole = trace(model, signature)
     kernel = build(whole)
     found: list[Difference] = []
-    graphs: list[Any] = []
     massless = signature.inverts_mass_matrix and massless_joint(frames.welded(links).tree) is not None
     for tree in drawn_numbers(_solid(links) if massless else links):
         model = frames.kernel_tree(tree, signature.bodies)
         given = trace(model, signature.of_numbers)
-        numbers = iter(parameters_of(model.tree).values())
-        constant = {o.name: _padded(next(numbers), o) for o in signature.inputs if o.kind == "overlay"}
+        parametric = [operand for operand in signature.inputs if operand.kind == "overlay"]
+        numbers = zip(parametric, parameters_of(model.tree).values(), strict=True)
+        constant = {o.name: x if x.size else np.zeros(o.shape) for o, x in numbers}
 
         def entered(inputs: Sequence[Array], constant: Mapping[str, Array] = constant) -> list[Array]:
             drawn = iter(inputs)
@@ -143,14 +143,9 @@ def _parametric(
             return _runs(whole, entered(inputs))
 
         found.append(difference(lambda *inputs, entered=entered: kernel(*entered(inputs)), given, tree, rounded))
-        graphs.append(given)
     compared = found if found[-1].states else found[:-1]  # the tree with locked joints may have no finite result
     states = min(each.states for each in compared)
-    return kernel, Certificate(signature.name, "link frames", *max(found)._replace(states=states)), graphs[0]
-
-
-def _padded(numbers: Array, operand: Operand) -> Array:
-    return numbers if numbers.size else np.zeros(operand.shape)
+    return kernel, Certificate(signature.name, "link frames", *max(found)._replace(states=states))
 
 
 def drawn_numbers(links: Tree) -> Iterator[Tree]:
@@ -201,7 +196,7 @@ _DRAWN = (0.1, 0.1, 0.1, 0.01, 1.0, 0.0)
 
 
 @lru_cache(maxsize=4)
-def _placed(tree: Tree) -> tuple[Array, Array | MassOperator]:
+def _test_positions(tree: Tree) -> tuple[Array, Array | MassOperator]:
     """Returns the test positions of a robot, (states, nq), and M there, (states, nv, nv)."""
     rng = np.random.default_rng(0)
     at = tree.configuration
@@ -265,12 +260,12 @@ class MassOperator:
 def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], Array | MassOperator]:
     """Returns the test states of a kernel: an array per input, (states, ...), and M in each state, (states, nv, nv)."""
     rng = np.random.default_rng(1)
-    positions, M = _placed(tree)
+    positions, M = _test_positions(tree)
     drawn = []
     for operand in signature.inputs:
         array = rng.normal(size=(len(POSITIONS), *operand.shape))
         sizes = 10.0 ** rng.uniform(-4.0, 2.0, len(POSITIONS)) * (rng.random(len(POSITIONS)) < 0.8)
-        sizes[:WITHOUT_WRENCHES] = 1.0
+        sizes[:AT_UNIT_SCALE] = 1.0
         sizes[-AT_REST:] = 0.0
         if operand is signature.pose and tree.nv:
             array = positions
@@ -285,9 +280,9 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
             sizes = np.array(POSITIONS) if operand.kind == "position" else sizes
             array *= sizes.reshape(-1, *(1,) * len(operand.shape))
             if operand.kind in _EFFORTS and tree.nv:
-                array *= _moved(M)
+                array *= _effort_scale(M)
             if operand.kind == "weight" and tree.nv:  # every other state: of efforts, on the scale of each joint
-                array[1::2] /= np.maximum(_moved(M), 1e-300)[1::2]
+                array[1::2] /= np.maximum(_effort_scale(M), 1e-300)[1::2]
             if operand.kind == "gravity":
                 array[-AT_REST:] = DEFAULT_GRAVITY
             if operand.kind == "position" and tree.nv:
@@ -335,7 +330,7 @@ def difference(
             runs[k] = np.concatenate([runs[k], runs[k][..., :1] + (other[..., 1:] - other[..., :1])], axis=-1)
         states = min(int(_finite(run).sum()) for run in runs)
         return max(
-            Difference(_share(operand, answer, run, M), states, operand.name, _relative(answer, run))
+            Difference(_error_of(operand, answer, run, M), states, operand.name, _relative(answer, run))
             for operand, answer, run in zip(given.signature.outputs, answers, runs, strict=True)
         )
 
@@ -371,14 +366,14 @@ def _relative(answer: Array, runs: Array) -> float:
     Where all entries of a state are zero, it is a share of the largest entry in all states.
     """
     finite, answer = _finite(runs), answer.reshape(len(runs), -1)
-    apart = size = np.zeros(int(finite.sum()))
-    for of in _parts(answer.shape[-1]):
-        given = runs[:, of, 0][finite]
-        apart = np.maximum(apart, np.abs(answer[:, of][finite] - given).max(-1, initial=0.0))
+    error = size = np.zeros(int(finite.sum()))
+    for part in _slices(answer.shape[-1]):
+        given = runs[:, part, 0][finite]
+        error = np.maximum(error, np.abs(answer[:, part][finite] - given).max(-1, initial=0.0))
         size = np.maximum(size, np.abs(given).max(-1, initial=0.0))
-    share = apart / np.where(size > 0.0, size, size.max(initial=0.0))
+    share = error / np.where(size > 0.0, size, size.max(initial=0.0))
     return float(
-        np.where(apart > 0.0, np.fmin(share, UNBOUNDED), np.where(apart == 0.0, 0.0, UNBOUNDED)).max(initial=0.0)
+        np.where(error > 0.0, np.fmin(share, UNBOUNDED), np.where(error == 0.0, 0.0, UNBOUNDED)).max(initial=0.0)
     )
 
 
@@ -387,12 +382,12 @@ def _finite(runs: Array) -> Any:
     return np.isfinite(runs).all(axis=(-2, -1))
 
 
-def _moved(M: Array | MassOperator) -> Array:
-    """Returns sqrt(M_ii), (states, nv)."""
+def _effort_scale(M: Array | MassOperator) -> Array:
+    """Returns d_i = sqrt(M_ii), (states, nv)."""
     return np.sqrt(np.abs(M.diagonal if isinstance(M, MassOperator) else np.diagonal(M, axis1=-2, axis2=-1)))
 
 
-def _share(operand: Operand, answer: Array, runs: Array, M: Array | MassOperator) -> float:
+def _error_of(operand: Operand, answer: Array, runs: Array, M: Array | MassOperator) -> float:
     """Returns the largest difference of one output as a share of the rounding bound.
 
     Args:
@@ -407,47 +402,47 @@ def _share(operand: Operand, answer: Array, runs: Array, M: Array | MassOperator
         return 0.0
     if not finite.all():
         answer, runs, M = answer[finite], runs[finite], M[finite]
-    given, moved = runs[..., 0], _moved(M)
+    given, scale = runs[..., 0], _effort_scale(M)
     if operand.kind == "plain" or (operand.kind == "position" and given.shape[-1] != M.shape[-1]):
-        return _in_parts(answer, runs, _scale_of(_by_row(_sizes(given), operand), given))
+        return _in_parts(answer, runs, _scale_of(_by_row(_largest(given), operand), given))
     if operand.kind in _EFFORTS:
         if len(operand.shape) != 2:
-            return _in_parts(answer, runs, _scale_of(moved, given))
+            return _in_parts(answer, runs, _scale_of(scale, given))
         count = operand.shape[1]
         entries = np.arange(operand.size)
-        return _in_parts(answer, runs, lambda of: moved[:, entries[of] // count] * moved[:, entries[of] % count])
-    apart, spread = answer - given, runs - given[..., None]
-    needed, needed_spread, needed_given = M @ apart[..., None], M @ spread, M @ given[..., None]
+        return _in_parts(answer, runs, lambda part: scale[:, entries[part] // count] * scale[:, entries[part] % count])
+    error, spread = answer - given, runs - given[..., None]
+    effort_error, effort_spread, effort = M @ error[..., None], M @ spread, M @ given[..., None]
     return max(
-        _beyond(apart, spread, _on_scale_of(1.0 / np.maximum(moved, 1e-300), given)),
-        _beyond(needed[..., 0], needed_spread, _on_scale_of(moved, needed_given[..., 0])),
+        _largest_share(error, spread, _scale_of(1.0 / np.maximum(scale, 1e-300), given)(slice(None))),
+        _largest_share(effort_error[..., 0], effort_spread, _scale_of(scale, effort[..., 0])(slice(None))),
     )
 
 
-_PART = 1 << 20
+_SLICE = 1 << 20
 """Entries of a result that are compared at a time."""
 
 
-def _parts(entries: int) -> list[slice]:
-    return [slice(first, first + _PART) for first in range(0, entries, _PART)]
+def _slices(entries: int) -> list[slice]:
+    return [slice(first, first + _SLICE) for first in range(0, entries, _SLICE)]
 
 
-def _sizes(given: Array) -> Array:
+def _largest(given: Array) -> Array:
     """Returns the largest absolute value of each entry in all states."""
-    found = np.zeros(given.shape[-1])
+    largest = np.zeros(given.shape[-1])
     for state in given:
-        for of in _parts(len(found)):
-            np.maximum(found[of], np.abs(state[of]), out=found[of])
-    return found
+        for part in _slices(len(largest)):
+            np.maximum(largest[part], np.abs(state[part]), out=largest[part])
+    return largest
 
 
 def _in_parts(answer: Array, runs: Array, scale: Callable[[slice], Array]) -> float:
-    """Returns `_beyond` of all entries. scale: (states, entries of a slice)."""
-    found = [
-        _beyond(answer[:, of] - runs[:, of, 0], runs[:, of] - runs[:, of, :1], scale(of))
-        for of in _parts(answer.shape[-1])
+    """Returns `_largest_share` of all entries. scale: from a slice of the entries to (states, entries of the slice)."""
+    shares = [
+        _largest_share(answer[:, part] - runs[:, part, 0], runs[:, part] - runs[:, part, :1], scale(part))
+        for part in _slices(answer.shape[-1])
     ]
-    return max(found, default=0.0)
+    return max(shares, default=0.0)
 
 
 def _by_row(sizes: Array, operand: Operand) -> Array:
@@ -456,31 +451,27 @@ def _by_row(sizes: Array, operand: Operand) -> Array:
     return np.broadcast_to(rows.max(axis=1, keepdims=True), rows.shape).reshape(-1)
 
 
-def _beyond(apart: Array, spread: Array, scale: Array) -> float:
-    """Returns the largest difference over the rounding bound.
+def _largest_share(error: Array, spread: Array, scale: Array) -> float:
+    """Returns the largest difference as a share of the rounding bound.
 
-    apart, scale: (states, entries). spread: (states, entries, 1 + RUNS).
+    error, scale: (states, entries). spread: (states, entries, 1 + RUNS).
     """
-    explained = SPREADS * np.abs(spread).max(axis=-1) + ROUNDINGS * np.finfo(np.float64).eps * scale
-    share = np.divide(np.abs(apart), explained, out=np.full_like(apart, UNBOUNDED), where=explained > 0.0)
+    bound = SPREADS * np.abs(spread).max(axis=-1) + ROUNDINGS * np.finfo(np.float64).eps * scale
+    share = np.divide(np.abs(error), bound, out=np.full_like(error, UNBOUNDED), where=bound > 0.0)
     # The result as given is finite, so infinity or NaN from the kernel exceeds any rounding.
     share = np.where(np.isfinite(share), np.minimum(share, UNBOUNDED), UNBOUNDED)
-    return float(np.max(np.where(apart == 0.0, 0.0, share), initial=0.0))
-
-
-def _on_scale_of(own: Array, answer: Array) -> Array:
-    """Returns the scale of rounding, (states, entries): own_i max_j |answer_j| / own_j."""
-    return _scale_of(own, answer)(slice(None))
+    return float(np.max(np.where(error == 0.0, 0.0, share), initial=0.0))
 
 
 def _scale_of(own: Array, answer: Array) -> Callable[[slice], Array]:
     """Returns the function from a slice of the entries to their scale of rounding, own_i max_j |answer_j| / own_j."""
     own = np.broadcast_to(own, answer.shape)
     size = np.zeros((len(answer), 1))
-    for of in _parts(answer.shape[-1]):
-        ratios = np.divide(np.abs(answer[:, of]), own[:, of], out=np.zeros_like(answer[:, of]), where=own[:, of] > 0.0)
+    for part in _slices(answer.shape[-1]):
+        entries, scale = np.abs(answer[:, part]), own[:, part]
+        ratios = np.divide(entries, scale, out=np.zeros_like(entries), where=scale > 0.0)
         size = np.maximum(size, ratios.max(axis=-1, keepdims=True, initial=0.0))
-    return lambda of: own[:, of] * size
+    return lambda part: own[:, part] * size
 
 
 def _runs(given: Any, inputs: Sequence[Array]) -> list[Array]:

@@ -157,12 +157,12 @@ def _plan(signature: Signature, loop: Loop, arguments: Arguments, conversion: Wr
     """
     operands = (*signature.inputs, *signature.outputs)
     names = [operand.name for operand in signature.inputs]
-    held, size, wrenches = b"", loop.work, -1
+    packed_wrenches, size, wrenches = b"", loop.work, -1
     if conversion is not None:
-        held, size = conversion.plan(signature), size + conversion.poses.work
+        packed_wrenches, size = conversion.plan(signature), size + conversion.poses.work
         wrenches = [operand.kind for operand in signature.inputs].index("wrenches")
         loop = filled(loop, wrenches, _method()[1].address(FILL), conversion.size)
-    plan_of_wrenches = ctypes.create_string_buffer(held)
+    plan_of_wrenches = ctypes.create_string_buffer(packed_wrenches)
     words = [loop.address, len(signature.inputs), len(signature.outputs), _released_from(size)]
     words += [ctypes.addressof(plan_of_wrenches), wrenches]
     named = {*arguments.others, *arguments.fixed}
@@ -544,22 +544,22 @@ class _Direct(Writer):
         states = b.select(b.icmp_signed("==", number, integer(-1)), integer(1), number)
         count, table = b.alloca(I64), b.alloca(POINTER)
         b.store(states, count)
-        pushed = b.icmp_signed(">=", wrenches, integer(0))
-        with b.if_then(pushed):
-            given, read = self.word(self.bases, wrenches, POINTER), b.alloca(I64, size=integer(TABLE_WORDS))
-            taken = b.call(self.convert, [self.word(self.plan, _CONVERSION, POINTER), given, read, number])
-            self.continue_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.dropped)
-            self.put(self.bases, wrenches, read)
-            b.store(read, table)
+        has_wrenches = b.icmp_signed(">=", wrenches, integer(0))
+        with b.if_then(has_wrenches):
+            objects, words = self.word(self.bases, wrenches, POINTER), b.alloca(I64, size=integer(TABLE_WORDS))
+            converted = b.call(self.convert, [self.word(self.plan, _CONVERSION, POINTER), objects, words, number])
+            self.continue_if(b.icmp_signed("!=", converted, short(0)), otherwise=self.dropped)
+            self.put(self.bases, wrenches, words)
+            b.store(words, table)
         release = b.icmp_signed(">=", states, self.word(self.plan, _RELEASED_FROM))
         with b.if_else(release) as (freely, held):
             with freely:
-                with b.if_then(pushed):  # another thread may change the list of wrenches
+                with b.if_then(has_wrenches):  # another thread may change the list of wrenches
                     emit_for_each(self, b.load(table, typ=POINTER), "Py_IncRef")
                 thread = self.call("PyEval_SaveThread")
                 self.call_loop(count)
                 self.call("PyEval_RestoreThread", thread)
-                with b.if_then(pushed):
+                with b.if_then(has_wrenches):
                     emit_for_each(self, b.load(table, typ=POINTER), "Py_DecRef")
             with held:
                 self.call_loop(count)
@@ -574,12 +574,12 @@ class _Direct(Writer):
         b = self.b
         nothing = ir.Constant(POINTER, None)
         with b.if_then(self.into):
-            taken = self.word(self.given, 2, POINTER)
-            alone = b.icmp_signed("==", self.outputs, integer(1))
-            first = self.call("PyTuple_GetItem", taken, integer(0))
-            taken = b.select(alone, first, taken)
-            self.call("Py_IncRef", taken)
-            b.ret(taken)
+            given = self.word(self.given, 2, POINTER)
+            single = b.icmp_signed("==", self.outputs, integer(1))
+            first = self.call("PyTuple_GetItem", given, integer(0))
+            given = b.select(single, first, given)
+            self.call("Py_IncRef", given)
+            b.ret(given)
         with loop_over(b, self.outputs) as k:
             answer = self.call("PyArray_Return", self.word(self.made, k, POINTER))  # a number if it has no axes
             self.put(self.made, k, answer)

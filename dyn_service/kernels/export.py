@@ -126,7 +126,7 @@ class Function:
     """A kernel to export.
 
     name: in C. signature: inputs and outputs of the function. required: number of inputs without a default, which come
-    first. asked: number of inputs after them that CasADi's function also has, but without derivatives by them.
+    first. without_derivatives: number of inputs after them that CasADi's function also has, but no derivatives by them.
     defaults: the numbers of the other inputs. entering: computes the inputs of the kernel from those of the function;
     None: they are the same.
     """
@@ -136,7 +136,7 @@ class Function:
     graph: Graph | Rolled | Staged
     required: int
     defaults: Mapping[str, np.ndarray] = field(default_factory=dict)
-    asked: int = 0
+    without_derivatives: int = 0
     entering: Graph | None = None
 
     @property
@@ -152,7 +152,7 @@ class Function:
     @property
     def named_inputs(self) -> tuple[Operand, ...]:
         """The inputs of CasADi's function."""
-        return self.signature.inputs[: self.required + self.asked]
+        return self.signature.inputs[: self.required + self.without_derivatives]
 
     def workspace(self, target: Target) -> int:
         """Returns the number of doubles that `w` needs."""
@@ -381,7 +381,7 @@ class _Emitter:
             names = [self._text(each) for each, _ in operands]
             self._add_choice(f"{name}_name_{side}", names)
             self._add_choice(f"{name}_sparsity_{side}", [self._table(I64, each.sparsity) for _, each in operands])
-        if function.asked:
+        if function.without_derivatives:
             b, (index,) = self._function(f"{name}_diff_in", I32, I64)
             outside = b.icmp_signed(">=", index, integer(len(function.named_inputs)))
             b.ret(b.zext(b.or_(b.icmp_signed("<", index, integer(function.required)), outside), I32))

@@ -64,6 +64,7 @@ Exact = Any
 """An array of decimals."""
 
 _decimal: Callable[[Any], Exact] = np.frompyfunc(Decimal, 1, 1)
+_ZERO: Exact = np.array([Decimal(0)] * 3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +198,7 @@ def _along_axes(tree: Tree) -> KernelTree:
     offsets: list[Decimal] = []
     for i in range(len(tree)):
         offsets.append(_axis_offset(tree, i, lines, offsets))
-    origins = [_zero_vector() if line is None else line * offset for line, offset in zip(lines, offsets, strict=True)]
+    origins = [_ZERO if line is None else line * offset for line, offset in zip(lines, offsets, strict=True)]
     sizes = _sizes(tree)
     frames = [
         (np.column_stack(_axes(tree, i, lines, origins, sizes)), origins[i]) for i in range(len(tree))
@@ -206,7 +207,7 @@ def _along_axes(tree: Tree) -> KernelTree:
     rotation, origin, inboard, inertia, lengths = [], [], [], [], []
     for i, parent in enumerate(tree.parent):
         R_LN, p_LN = frames[i]
-        ground = np.eye(3, dtype=object), np.zeros(3, dtype=object)
+        ground = np.eye(3, dtype=object), _ZERO
         R_PN, p_PN = ground if parent < 0 else frames[parent]
         R = R_PN.T @ tree.rotation[i] @ R_LN
         c, s = _last_turn(R) if tree.inboard[i].accepts_rotation else (Decimal(1), Decimal(0))
@@ -255,7 +256,7 @@ def _axis_offset(tree: Tree, i: int, lines: Sequence[Exact | None], offsets: lis
         return Decimal(0)  # the world does not rotate, so the offset of a root joint saves nothing
     R: Exact = tree.rotation[i]
     inherited = lines[parent]
-    point = R.T @ (_zero_vector() if inherited is None else inherited * offsets[parent]) - R.T @ tree.origin[i]
+    point = R.T @ (_ZERO if inherited is None else inherited * offsets[parent]) - R.T @ tree.origin[i]
 
     body = tree.inertia[i]
     ends = [_length(body.com), *(_length(tree.origin[k]) for k in tree.children[i])]
@@ -291,10 +292,6 @@ def _axes(
         x = _across(np.eye(3, dtype=object)[min(range(3), key=lambda k: abs(z[k]))], z)
     x = x / _length(x)
     return x, _cross(z, x), z
-
-
-def _zero_vector() -> Exact:
-    return np.array([Decimal(0)] * 3)
 
 
 def _across(vector: Exact, z: Exact) -> Exact:

@@ -22,7 +22,7 @@ from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.spatial import constant
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.kernels.frames import KernelTree, KernelTrees
-from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.kernels.signature import Signature
 from dyn_service.model.parameters import COLUMNS, OF_BODY, OF_RATE, ROWS
 from dyn_service.model.passive import Passive
 from dyn_service.model.tree import Tree
@@ -55,28 +55,29 @@ def trace(model: KernelTree | KernelTrees, signature: Signature) -> Graph:
     """
     with ex.graph():
         symbols = {operand.name: ex.sym(operand.name, operand.size) for operand in signature.inputs}
-        found = [x for part in signature.parts or (signature,) for x in _outputs(model.of(part.bodies), part, symbols)]
+        found = [
+            outputs[operand.name]
+            for part in signature.parts or (signature,)
+            for outputs in [outputs_of(model.of(part.bodies), part, symbols)]
+            for operand in part.outputs
+        ]
         flat = [ex.densify(ex.vec(ex.matrix(x).T)) for x in found]
         return Graph(ex.Program.of(list(symbols.values()), flat), signature)
 
 
-def _outputs(model: KernelTree, signature: Signature, symbols: Mapping[str, Any]) -> list[Any]:
-    """Returns the outputs of a function, in the signature's order. symbols: the inputs by name."""
+def outputs_of(model: KernelTree, signature: Signature, symbols: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the outputs of a function by name. symbols: the inputs by name."""
     module, _, name = signature.function.partition(".")
     function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
-    given = {operand.name: entered(model, operand, symbols[operand.name]) for operand in signature.inputs}
-    given |= {name: ex.zeros(0, 1) for name in signature.padded}
-    numbers = [given.pop(operand.name) for operand in signature.inputs if operand.kind == "overlay"]
-    answer = function(in_symbols(model.tree, *numbers) if numbers else model.tree, **given)
-    outputs = answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}
-    return [outputs[operand.name] for operand in signature.outputs]
-
-
-def entered(model: KernelTree, operand: Operand, symbol: Any) -> Any:
-    """Returns an input in the form that the equations take: wrenches become one per body, in the chosen frames."""
-    if operand.kind == "wrenches":
-        return PerBody(model.wrench(i, W) for i, W in enumerate(ex.vertsplit(symbol, 6)))
-    return symbol
+    arguments = {operand.name: symbols[operand.name] for operand in signature.inputs}
+    arguments |= {name: ex.zeros(0, 1) for name in signature.padded}
+    numbers = [arguments.pop(operand.name) for operand in signature.inputs if operand.kind == "overlay"]
+    for operand in signature.inputs:
+        if operand.kind == "wrenches":  # the equations take one per body, in the chosen frames
+            on_bodies = enumerate(ex.vertsplit(symbols[operand.name], 6))
+            arguments[operand.name] = PerBody(model.wrench(i, W) for i, W in on_bodies)
+    answer = function(in_symbols(model.tree, *numbers) if numbers else model.tree, **arguments)
+    return answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}
 
 
 Symbols = Any
@@ -119,12 +120,7 @@ def in_symbols(tree: Tree, bodies: Symbols, joints: Symbols, free: Symbols) -> T
     sprung = [float(joint.nv == 1) for joint in tree.inboard for _ in range(joint.nv)]
     passive["stiffness"] = constant(np.reshape(sprung, (-1, 1))) * passive["stiffness"]
     inertia: tuple[Any, ...] = tuple(inertia_in_symbols(of_body[:, i]) for i in range(len(tree)))
-    return replace(
-        tree,
-        inertia=inertia,
-        passive=Passive(**passive),
-        free=free,
-    )
+    return replace(tree, inertia=inertia, passive=Passive(**passive), free=free)
 
 
 def inertia_in_symbols(numbers: Symbols) -> SymbolicInertia:

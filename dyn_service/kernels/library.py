@@ -27,7 +27,6 @@ from dyn_service.kernels.wrenches import Place, WrenchConversion
 from dyn_service.model.tree import Tree
 
 if TYPE_CHECKING:
-    from dyn_service.kernels.frames import KernelTree
     from dyn_service.kernels.graph import Graph
     from dyn_service.kernels.rolled import Rolled
     from dyn_service.kernels.staged import Staged
@@ -271,31 +270,25 @@ class KernelLibrary:
 
     def _make(self, signature: Signature) -> LibraryKernel:
         # Imported here, so that a start from the store does not import the tracer.
-        from dyn_service.kernels.budget import check_memory, check_operations, rolled_if_large
+        from dyn_service.kernels.budget import check_size
         from dyn_service.kernels.certify import certified
         from dyn_service.kernels.compiling import compiled
         from dyn_service.kernels.frames import kernel_tree
-        from dyn_service.kernels.staged import inner_of
 
-        if any(rolled_if_large(kernel_tree(self.links, of.bodies), inner_of(of) or of) for of in signature.parts):
+        if any(_as_loops(self.links, part) for part in signature.parts):
             self._save(signature, {_SEPARATE: True}, b"")
             return self._separate(signature, [self._get(part) for part in signature.parts])
-        model = kernel_tree(self.links, signature.bodies)
+        tree = kernel_tree(self.links, signature.bodies).tree
         built: list[tuple[bytes, Loop]] = []
 
         def build(graph: Traced) -> np.ufunc:
-            if graph.is_rolled:
-                check_memory(graph, model.tree, host().lanes)
-            else:
-                check_operations(graph, model.tree)
+            check_size(graph, tree, host().lanes)
             kernel, loop, code = compiled(graph)
             built.append((code, loop))
             return kernel
 
-        inner = inner_of(signature)
         try:
-            loops = None if signature.parts else rolled_if_large(model, inner or signature)
-            kernel, certificate, _ = certified(self.links, signature, build, _tracer(model, loops))
+            kernel, certificate = certified(self.links, signature, build, _tracer(self.links, signature))
         except ResourceExhaustedError as refusal:
             self._refused[signature.name] = str(refusal)
             self._save(signature, {_REFUSAL: str(refusal)}, b"")
@@ -312,17 +305,13 @@ class KernelLibrary:
             ResourceExhaustedError: The kernel needs too many operations.
             UnimplementedError: It is a list of queries that uses a kernel for each of them.
         """
-        from dyn_service.kernels.budget import rolled_if_large
-        from dyn_service.kernels.frames import cheapest_frames, kernel_tree, kernel_trees, welded
-        from dyn_service.kernels.staged import inner_of
+        from dyn_service.kernels.frames import cheapest_frames, kernel_trees, welded
 
         made = self._get(signature)
         if isinstance(made.kernel, Separate):
             raise UnimplementedError(f"{signature.name} of robot '{self.links.name}' is not one kernel but several")
-        model = kernel_tree(self.links, signature.bodies)
         chosen = (cheapest_frames if made.certificate.form == "chosen frames" else welded)(self.links)
-        loops = None if signature.parts else rolled_if_large(model, inner_of(signature) or signature)
-        return _tracer(model, loops)(kernel_trees(self.links, signature, chosen), signature)
+        return _tracer(self.links, signature)(kernel_trees(self.links, signature, chosen), signature)
 
     def _save(self, signature: Signature, about: dict[str, object], code: bytes) -> None:
         store.save(self._key(signature), json.dumps(about).encode() + b"\n" + code)
@@ -340,20 +329,35 @@ class KernelLibrary:
         )
 
 
-def _tracer(model: KernelTree, loops: Rolled | None) -> Callable[[Any, Signature], Traced]:
-    """Returns the function that traces a kernel on a tree, as loops if `loops`, those on `model`, are given."""
+def _as_loops(links: Tree, signature: Signature) -> Rolled | None:
+    """Returns a kernel, or the one that its stages call, as loops; None if it is straight-line code, as a list is."""
+    from dyn_service.kernels.budget import rolled_if_large
+    from dyn_service.kernels.frames import kernel_tree
+    from dyn_service.kernels.staged import inner_of
+
+    if signature.parts:
+        return None
+    return rolled_if_large(kernel_tree(links, signature.bodies), inner_of(signature) or signature)
+
+
+def _tracer(links: Tree, signature: Signature) -> Callable[[Any, Signature], Traced]:
+    """Returns the function that traces a kernel on a tree, in the form that `_as_loops` chooses for its signature."""
+    from dyn_service.kernels.frames import kernel_tree
     from dyn_service.kernels.graph import trace
     from dyn_service.kernels.rolled import roll
     from dyn_service.kernels.staged import has_stages, staged
 
-    def traced(of: Any, signature: Signature) -> Traced:
+    loops = _as_loops(links, signature)
+
+    def traced(model: Any, signature: Signature) -> Traced:
         def part(signature: Signature) -> Graph | Rolled:
             if loops is None:
-                return trace(of, signature)
-            return loops if of is model and signature == loops.signature else roll(of, signature)
+                return trace(model, signature)
+            known = signature == loops.signature and model is kernel_tree(links, signature.bodies)
+            return loops if known else roll(model, signature)
 
         if not has_stages(signature, as_loops=loops is not None):
             return part(signature)
-        return staged(signature, of.of(signature.bodies).tree, part)
+        return staged(signature, model.of(signature.bodies).tree, part)
 
     return traced

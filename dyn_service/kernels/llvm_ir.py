@@ -107,8 +107,8 @@ def _template(
     for k, argument in enumerate(function.args):
         argument.name = f"operand{k}"
     b = ir.IRBuilder(function.append_basic_block())
-    found = emit(b, *function.args)
-    results = found if isinstance(found, tuple) else (found,)
+    emitted = emit(b, *function.args)
+    results = emitted if isinstance(emitted, tuple) else (emitted,)
     text = "\n  ".join(map(str, b.block.instructions))
     declared = {f.name: f.function_type for f in module.functions if f is not function}
     return text, tuple((value.type, value.get_reference()) for value in results), declared

@@ -15,6 +15,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -102,12 +103,15 @@ def _has_narrow(graph: Graph | Rolled | Staged) -> bool:
     return isinstance(loops, Rolled) and not loops.solved and not loops.errors
 
 
-def _emit_table(module: ir.Module, name: str, kind: Any, numbers: Sequence[int]) -> None:
-    """Adds an exported array of integers."""
+def _emit_table(
+    module: ir.Module, name: str, kind: Any, numbers: Sequence[int], linkage: str = ""
+) -> ir.GlobalVariable:
+    """Adds an array of integers, which is exported unless its linkage is `internal`."""
     array = ir.ArrayType(kind, len(numbers))
     table = ir.GlobalVariable(module, array, name)
-    table.global_constant = True
+    table.linkage, table.global_constant = linkage, True
     table.initializer = ir.Constant(array, list(numbers))
+    return table
 
 
 def emit_body(
@@ -117,7 +121,7 @@ def emit_body(
     if isinstance(graph, Staged):
         return _emit_stages(module, graph, vector, name)
     if isinstance(graph, Rolled):
-        return _emit_passes(module, graph, vector, name)
+        return _Passes(module, graph, vector, name).emit()
     return _emit_straight(module, graph.program, vector, name, places)
 
 
@@ -263,7 +267,7 @@ class _Columns:
         is_second = b.icmp_signed("!=", second, integer(0))
         joints, trees = (
             [
-                _table(module, f"{name}.{kind}.{side}", numbers)
+                _emit_table(module, f"{name}.{kind}.{side}", I64, numbers, "internal")
                 for side, numbers in zip(("from", "to"), _ends_of(of), strict=True)
             ]
             for kind, of in (("joint", self._graph.joints), ("tree", self._graph.trees))
@@ -324,14 +328,6 @@ class _Columns:
         return b.fmul(found, b.load(_error(b, self._vector, errors, i, j), align=self._size, typ=self._vector))
 
 
-def _table(module: ir.Module, name: str, numbers: Sequence[int]) -> ir.GlobalVariable:
-    """Adds an array of 64-bit integers."""
-    _emit_table(module, name, I64, numbers)
-    table = module.globals[name]
-    table.linkage = "internal"
-    return table
-
-
 def _ends_of(parts: Sequence[slice]) -> tuple[list[int], list[int]]:
     """Returns for each entry of consecutive parts where its part begins and ends."""
     entries = [part for part in parts for _ in range(part.stop - part.start)]
@@ -374,7 +370,7 @@ def _emit_straight(
     for pointer in emitted.args:
         pointer.add_attribute("noalias")
     b = ir.IRBuilder(emitted.append_basic_block())
-    first_in, first_out = _running(program.inputs), _running(program.outputs)
+    first_in, first_out = ([0, *accumulate(sizes)] for sizes in (program.inputs, program.outputs))
 
     def read(operand: int, entry: int) -> Any:
         return _load(b, vector, source, first_in[operand] + entry)
@@ -503,123 +499,134 @@ def _is_clear(value: Any) -> bool:
     return isinstance(value, ir.Constant) and not any(lane.constant for lane in value.constant)
 
 
-def _emit_passes(module: ir.Module, rolled: Rolled, vector: ir.VectorType, body: str) -> ir.Function:
-    """Adds the body of a kernel as loops.
+class _Passes:
+    """Emits the body of a kernel as loops.
 
     Its workspace has stored values, sums, totals, states of walks, shared sums, the matrix of equations with a tile of
     columns that are solved for, and right factors of products.
     """
-    emitted = internal(module, body, ir.VoidType(), *[POINTER] * 3)
-    source, target, own = emitted.args
-    b = ir.IRBuilder(emitted.append_basic_block())
-    size, bodies = 8 * vector.count, len(rolled.kind)
-    tables = _Tables(module, rolled)
-    sums = at(b, own, integer(size * bodies * rolled.stored))
-    clear = ir.Constant(vector, [0.0] * vector.count)
-    with loop_over(b, integer(rolled.rows * rolled.summed + rolled.totals)) as entry:
-        b.store(clear, vector_address(b, sums, vector, entry), align=size)
 
-    states = at(b, sums, integer(size * (rolled.rows * rolled.summed + rolled.totals)))
-    shared = at(b, states, integer(size * rolled.states))
+    def __init__(self, module: ir.Module, rolled: Rolled, vector: ir.VectorType, name: str) -> None:
+        self._module, self._rolled, self._vector, self._name = module, rolled, vector, name
+        self._size, self._zero = 8 * vector.count, ir.Constant(vector, [0.0] * vector.count)
+        self.function = internal(module, name, ir.VoidType(), *[POINTER] * 3)
+        self._source, self._target, self._own = self.function.args
+        self._b = ir.IRBuilder(self.function.append_basic_block())
+        self._tables = _Tables(module, rolled)
+        sums, shared = rolled.rows * rolled.summed + rolled.totals, rolled.velocities * rolled.shared
+        self._sums = self._after(self._own, len(rolled.kind) * rolled.stored)
+        self._clear(self._sums, sums)
+        self._states = self._after(self._sums, sums)
+        self._shared = self._after(self._states, rolled.states)
+        self._clear(self._shared, shared)
+        self._factors = self._after(self._shared, shared + rolled.matrix)
+        self._clear(self._factors, len(rolled.products) * rolled.velocities**2)
+        if rolled.clears_outputs:
+            self._clear(self._target, sum(operand.size for operand in rolled.signature.outputs))
+        self._equations = _Factors(self._b, vector, rolled, self._tables, self._source, self._shared)
 
-    def empty(buffer: Any, count: int) -> None:
-        with loop_over(b, integer(count)) as entry:
-            b.store(clear, vector_address(b, buffer, vector, entry), align=size)
+    def emit(self) -> ir.Function:
+        """Emits passes, walks, solutions and products, and returns the function."""
+        b, rolled = self._b, self._rolled
+        for p, each in enumerate(rolled.passes):
+            self._solve(p)
+            steps = [self._step(f"pass{p}_kind{k}", step) for k, step in enumerate(each.steps)]
+            with loop_over(b, integer(len(rolled.kind))) as n:
+                i = n if each.outward else b.sub(integer(len(rolled.kind) - 1), n)
+                self._call(steps, self._tables.entry(b, "kind", i), i, integer(0))
+        self._solve(len(rolled.passes))
+        for w, walks in enumerate(rolled.walks):
+            self._visit(f"walk{w}", walks)
+        for solved in rolled.solved:
+            self._equations.solve_matrix(self._after(self._target, solved.first), symmetric=solved.symmetric)
+        if rolled.products:
+            _emit_products(b, self._vector, rolled, self._tables, self._source, self._target, self._factors)
+        for solved in rolled.solved:
+            if solved.transposed:
+                _emit_transposition(b, self._vector, rolled.velocities, self._after(self._target, solved.first))
+        last = self._step("last", rolled.last)
+        if last is not None:
+            b.call(last, [*self.function.args, self._sums, self._states, integer(0), integer(0)])
+        b.ret_void()
+        return self.function
 
-    empty(shared, rolled.velocities * rolled.shared)
-    factors = at(b, shared, integer(size * (rolled.velocities * rolled.shared + rolled.matrix)))
-    empty(factors, len(rolled.products) * rolled.velocities**2)
-    if rolled.clears_outputs:
-        empty(target, sum(operand.size for operand in rolled.signature.outputs))
-    nothing = integer(0)
+    def _after(self, buffer: Any, entries: int) -> Any:
+        """Returns the address of an entry of a buffer."""
+        return at(self._b, buffer, integer(self._size * entries))
 
-    def step(name: str, of: Step | None, walks: Walks | None = None) -> ir.Function | None:
-        if of is None:
+    def _clear(self, buffer: Any, entries: int) -> None:
+        with loop_over(self._b, integer(entries)) as entry:
+            self._b.store(self._zero, vector_address(self._b, buffer, self._vector, entry), align=self._size)
+
+    def _step(self, name: str, step: Step | None, walks: Walks | None = None) -> ir.Function | None:
+        """Adds the function of a step; None if there is nothing to compute."""
+        if step is None:
             return None
-        function = internal(module, f"{body}.{name}", ir.VoidType(), *[POINTER] * 5, *[I64] * 2)
-        inner = ir.IRBuilder(function.append_basic_block())
-        access = _Access(inner, vector, rolled, tables, walks, *function.args)
+        function = internal(self._module, f"{self._name}.{name}", ir.VoidType(), *[POINTER] * 5, *[I64] * 2)
+        b = ir.IRBuilder(function.append_basic_block())
+        access = _Access(b, self._vector, self._rolled, self._tables, walks, *function.args)
         # Read at first: an inward walk replaces its state.
-        states_read = {k: access.read(source) for k, source in enumerate(of.sources) if source.of == "state"}
+        states_read = {k: access.read(source) for k, source in enumerate(step.sources) if source.buffer == "state"}
         emit_arithmetic(
-            inner,
-            of.program,
-            vector,
-            lambda _, entry: states_read[entry] if entry in states_read else access.read(of.sources[entry]),
-            lambda _, entry, value: access.write(of.targets[entry], value),
-            access.rounded if rolled.errors else None,
+            b,
+            step.program,
+            self._vector,
+            lambda _, entry: states_read[entry] if entry in states_read else access.read(step.sources[entry]),
+            lambda _, entry, value: access.write(step.targets[entry], value),
+            access.rounded if self._rolled.errors else None,
         )
-        for entry in of.cleared:  # at the end, after they are read
-            access.write(Address("children", entry), clear)
-        inner.ret_void()
+        for entry in step.cleared:  # at the end, after they are read
+            access.write(Address("children", entry), self._zero)
+        b.ret_void()
         return function
 
-    def call(functions: Sequence[ir.Function | None], kind: Any, i: Any, first: Any) -> None:
-        """Emits the call of the function of a kind."""
+    def _call(self, steps: Sequence[ir.Function | None], kind: Any, i: Any, first: Any) -> None:
+        """Emits the call of the step of a kind, for body i; first: the body where a walk began."""
+        b = self._b
         after = b.append_basic_block()
         choice = b.switch(kind, after)
-        for k, function in enumerate(functions):
-            if function is not None:
+        for k, step in enumerate(steps):
+            if step is not None:
                 block = b.append_basic_block()
                 choice.add_case(integer(k), block)
                 b.position_at_end(block)
-                b.call(function, [source, target, own, sums, states, i, first])
+                b.call(step, [*self.function.args, self._sums, self._states, i, first])
                 b.branch(after)
         b.position_at_end(after)
 
-    def visit(name: str, walks: Walks) -> None:
-        first = [step(f"{name}_from{k}", of, walks) for k, of in enumerate(walks.first)]
-        made: dict[int, ir.Function | None] = {}
+    def _visit(self, name: str, walks: Walks) -> None:
+        """Emits a walk from each body."""
+        b, entry = self._b, self._tables.entry
+        first = [self._step(f"{name}_from{k}", step, walks) for k, step in enumerate(walks.first)]
+        functions: dict[int, ir.Function | None] = {}
         for k, row in enumerate(walks.others):
-            for m, of in enumerate(row):
-                if id(of) not in made:
-                    made[id(of)] = step(f"{name}_from{k}_at{m}", of, walks)
-        others = [made[id(of)] for row in walks.others for of in row]
-        kinds = integer(len(walks.first))
+            for m, step in enumerate(row):
+                if id(step) not in functions:
+                    functions[id(step)] = self._step(f"{name}_from{k}_at{m}", step, walks)
+        others = [functions[id(step)] for row in walks.others for step in row]
+        bodies, kinds = len(self._rolled.kind), integer(len(walks.first))
         # Of inward walks all states that reach a body are computed there one after the other: none waits for the last.
         with loop_over(b, integer(bodies)) as n:
             own = n if walks.outward else b.sub(integer(bodies - 1), n)
-            kind = tables.entry(b, "kind", own)
-            call(first, kind, own, own)
-            with loop_over(b, tables.entry(b, "end", own), start=b.add(own, integer(1))) as below:
-                of_below = tables.entry(b, "kind", below)
+            kind = entry(b, "kind", own)
+            self._call(first, kind, own, own)
+            with loop_over(b, entry(b, "end", own), start=b.add(own, integer(1))) as below:
+                kind_below = entry(b, "kind", below)
                 if walks.outward:
-                    call(others, b.add(b.mul(kind, kinds), of_below), below, own)
+                    self._call(others, b.add(b.mul(kind, kinds), kind_below), below, own)
                 else:
-                    call(others, b.add(b.mul(of_below, kinds), kind), own, below)
+                    self._call(others, b.add(b.mul(kind_below, kinds), kind), own, below)
 
-    equations = _Factors(b, vector, rolled, tables, source, shared)
-
-    def solve(after: int) -> None:
-        for n, of in enumerate(rolled.equations):
-            if of.after == after:
-                empty(at(b, shared, integer(size * rolled.velocities * rolled.shared)), rolled.matrix)
-                visit(f"matrix{n}", of.matrix)
-                equations.factor()
-                for column in range(of.first, of.first + of.count):
-                    equations.solve(at(b, shared, integer(size * rolled.velocities * column)))
-
-    for p, each in enumerate(rolled.passes):
-        solve(p)
-        steps = [step(f"pass{p}_kind{k}", of) for k, of in enumerate(each.steps)]
-        with loop_over(b, integer(bodies)) as n:
-            i = n if each.outward else b.sub(integer(bodies - 1), n)
-            call(steps, tables.entry(b, "kind", i), i, nothing)
-    solve(len(rolled.passes))
-    for w, walks in enumerate(rolled.walks):
-        visit(f"walk{w}", walks)
-    for solved in rolled.solved:
-        equations.solve_matrix(at(b, target, integer(size * solved.first)), symmetric=solved.symmetric)
-    if rolled.products:
-        _emit_products(b, vector, rolled, tables, source, target, factors)
-    for solved in rolled.solved:
-        if solved.transposed:
-            _emit_transposition(b, vector, rolled.velocities, at(b, target, integer(size * solved.first)))
-    last = step("last", rolled.last)
-    if last is not None:
-        b.call(last, [source, target, own, sums, states, nothing, nothing])
-    b.ret_void()
-    return emitted
+    def _solve(self, after: int) -> None:
+        """Emits the equations that are solved after this number of passes."""
+        rolled = self._rolled
+        for n, equations in enumerate(rolled.equations):
+            if equations.after == after:
+                self._clear(self._after(self._shared, rolled.velocities * rolled.shared), rolled.matrix)
+                self._visit(f"matrix{n}", equations.matrix)
+                self._equations.factor()
+                for column in range(equations.first, equations.first + equations.count):
+                    self._equations.solve(self._after(self._shared, rolled.velocities * column))
 
 
 class _Factors:
@@ -635,7 +642,6 @@ class _Factors:
         self._source, self._shared = source, shared
         self._size, self._count = 8 * vector.count, rolled.velocities
         self._matrix = at(b, shared, integer(self._size * self._count * rolled.shared))
-        self._errors = at(b, source, integer(self._size * sum(of.size for of in rolled.signature.inputs[:-1])))
         self._rounded = _rounding(b, vector, rolled, source)
 
     def _load(self, place: Any) -> Any:
@@ -986,9 +992,9 @@ class _Access:
 
     def _locate(self, place: Address, *, write: bool = False) -> tuple[Any, int]:
         """Returns a buffer and the entry in it."""
-        rolled, of = self._rolled, place.of
-        if of in ("input", "output", "added", "shared", "matrix", "factor"):
-            buffer = self._buffer(of)
+        rolled, buffer_name = self._rolled, place.buffer
+        if buffer_name in ("input", "output", "added", "shared", "matrix", "factor"):
+            buffer = self._buffer(buffer_name)
             if place.family is None:
                 return buffer, place.first
             start = self._entry(place.family)
@@ -999,32 +1005,32 @@ class _Access:
             row = self._once(("first", other), lambda: self.tables.entry(self._b, other, self._first))
             at_pair = self._once(place._replace(first=0), lambda: self._row(at_body, place.other_stride, row))
             return at_pair, place.first
-        if of == "total":
+        if buffer_name == "total":
             return self._sums, rolled.rows * rolled.summed + place.first
-        if of in ("children", "gives"):
-            row = self._entry("row" if of == "children" else "parent_row")
-            return self._once((of,), lambda: self._row(self._sums, rolled.summed, row)), place.first
-        if of == "state":
+        if buffer_name in ("children", "gives"):
+            row = self._entry("row" if buffer_name == "children" else "parent_row")
+            return self._once((buffer_name,), lambda: self._row(self._sums, rolled.summed, row)), place.first
+        if buffer_name == "state":
             # An outward walk stores the state of each body, an inward one that of each walk.
             walks = self._walks
             assert walks is not None
             i = self._first if not walks.outward else self._i if write else self._entry("parent")
-            return self._once((of, write), lambda: self._row(self._states, walks.size, i)), place.first
-        i = self._entry("parent") if of == "parent" else self._i
-        return self._once((of,), lambda: self._row(self._own, rolled.stored, i)), place.first
+            return self._once((buffer_name, write), lambda: self._row(self._states, walks.size, i)), place.first
+        i = self._entry("parent") if buffer_name == "parent" else self._i
+        return self._once((buffer_name,), lambda: self._row(self._own, rolled.stored, i)), place.first
 
-    def _buffer(self, of: str) -> Any:
-        if of in ("shared", "matrix", "factor"):
+    def _buffer(self, name: str) -> Any:
+        if name in ("shared", "matrix", "factor"):
             rolled = self._rolled
-            before = rolled.states + (rolled.velocities * rolled.shared if of != "shared" else 0)
-            before += rolled.matrix if of == "factor" else 0
-            return self._once((of,), lambda: at(self._b, self._states, integer(8 * self._vector.count * before)))
-        return self._source if of == "input" else self._target
+            before = rolled.states + (rolled.velocities * rolled.shared if name != "shared" else 0)
+            before += rolled.matrix if name == "factor" else 0
+            return self._once((name,), lambda: at(self._b, self._states, integer(8 * self._vector.count * before)))
+        return self._source if name == "input" else self._target
 
     def read(self, place: Address) -> Any:
         """Emits the reading of a scalar."""
         b = self._b
-        if place.of != "number":
+        if place.buffer != "number":
             return _load(b, self._vector, *self._locate(place))
         row = self._once(("numbers",), lambda: at(b, self.tables.numbers, b.mul(self._entry("numbers"), integer(8))))
         number = splat(b, b.load(at(b, row, integer(8 * place.first)), typ=DOUBLE), self._vector)
@@ -1045,7 +1051,7 @@ class _Access:
     def write(self, place: Address, value: Any) -> None:
         """Emits the writing of a scalar, or adding it to a sum."""
         b, cell = self._b, self._locate(place, write=True)
-        if place.of in ("gives", "total", "added", "shared", "matrix", "factor"):
+        if place.buffer in ("gives", "total", "added", "shared", "matrix", "factor"):
             value = _arithmetic(b, "fadd", _load(b, self._vector, *cell), value)
         _store(b, self._vector, *cell, value)
 
@@ -1070,12 +1076,3 @@ def _lane_by_lane(b: ir.IRBuilder, name: str, *vectors: Any) -> Any:
         value = b.call(function, [b.extract_element(v, place) for v in vectors])
         found = b.insert_element(found, value, place)
     return found
-
-
-def _running(sizes: Any) -> list[int]:
-    """Returns the start of each of several consecutive ranges."""
-    starts, total = [], 0
-    for size in sizes:
-        starts.append(total)
-        total += size
-    return starts

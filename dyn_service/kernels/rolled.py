@@ -15,7 +15,6 @@ matrix, it is computed and factored between two passes. `lower.py` emits passes 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -37,7 +36,7 @@ from dyn_service.dynamics.rolled_tree import (
 )
 from dyn_service.dynamics.spatial import constant
 from dyn_service.kernels.frames import KernelTree
-from dyn_service.kernels.graph import entered, in_symbols
+from dyn_service.kernels.graph import outputs_of
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.model.configuration import Limits
 from dyn_service.model.joints.axial import Axial
@@ -55,7 +54,7 @@ _SAME = {"nl": "nb", "nm": "nb"}
 class Address(NamedTuple):
     """Where a step for body i reads or writes a scalar.
 
-    of         entry `first` of
+    buffer     entry `first` of
     input      the flat inputs, plus `stride` times the first entry of body i in `family`, if there is one
     output     the flat outputs, likewise; in a walk from body a plus `other_stride` times a's in `other`
     added      the same; the scalar is added, since several bodies have this entry
@@ -71,7 +70,7 @@ class Address(NamedTuple):
     state      the state of a walk
     """
 
-    of: Literal[
+    buffer: Literal[
         "input",
         "output",
         "added",
@@ -308,12 +307,12 @@ class Rolled:
         def cost(step: Step | None) -> int:
             return len(step.program.instructions) if step else 0
 
-        found = 0
+        total = 0
         for walks in (*self.walks, *(of.matrix for of in self.equations)):
             costs = np.array([[cost(step) for step in row] for row in walks.others])
-            found += sum(cost(walks.first[k]) for k in self.kind)
-            found += int((above * costs[list(self.kind)]).sum())  # an outward walk visits the same pairs
-        return found
+            total += sum(cost(walks.first[k]) for k in self.kind)
+            total += int((above * costs[list(self.kind)]).sum())  # an outward walk visits the same pairs
+        return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,21 +370,21 @@ def _kinds(tree: Tree, most: int) -> tuple[tuple[tuple[int, ...], ...], tuple[in
         lambda i: _pattern(tree.inertia[i].about_origin),
     )
     for count in range(len(features), -1, -1):
-        found: dict[Any, list[int]] = {}
+        groups: dict[Any, list[int]] = {}
         for i, joint in enumerate(tree.inboard):
             exact = () if isinstance(joint, Axial) else tuple(np.concatenate([np.zeros(0), *joint.numbers]).tolist())
             along = _pattern(joint.axis) if isinstance(joint, Axial) and count else ()
-            leader = tree.mimicked_body[i]
-            leading = (leader != i, type(tree.inboard[leader]))
-            key = (type(joint), tree.parent[i] < 0, bool(tree.joints[i]), exact, along, leading)
-            found.setdefault((*key, *(feature(i) for feature in features[:count])), []).append(i)
-        if len(found) <= most:
+            mimicked = tree.mimicked_body[i]
+            of_mimicked = (mimicked != i, type(tree.inboard[mimicked]))
+            key = (type(joint), tree.parent[i] < 0, bool(tree.joints[i]), exact, along, of_mimicked)
+            groups.setdefault((*key, *(feature(i) for feature in features[:count])), []).append(i)
+        if len(groups) <= most:
             break
-    if len(found) > MAX_KINDS:
-        raise NotRolledError(f"the bodies are of {len(found)} kinds, at most {MAX_KINDS} are supported")
-    kinds = tuple(map(tuple, found.values()))
-    of = {i: k for k, bodies in enumerate(kinds) for i in bodies}
-    return kinds, tuple(of[i] for i in range(len(tree)))
+    if len(groups) > MAX_KINDS:
+        raise NotRolledError(f"the bodies are of {len(groups)} kinds, at most {MAX_KINDS} are supported")
+    kinds = tuple(map(tuple, groups.values()))
+    kind_of = {i: k for k, bodies in enumerate(kinds) for i in bodies}
+    return kinds, tuple(kind_of[i] for i in range(len(tree)))
 
 
 def _pattern(array: Any) -> tuple[float, ...]:
@@ -435,8 +434,8 @@ def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> Kerne
 
     free = None
     if tree.free is not None:
-        at = tree.free
-        free = constant(np.concatenate([np.zeros(0), *per_kind(lambda i: at[tree.in_v[i]])]))
+        free_entries = tree.free
+        free = constant(np.concatenate([np.zeros(0), *per_kind(lambda i: free_entries[tree.in_v[i]])]))
     count = len(kinds)
     first = [bodies[0] for bodies in kinds]
     velocities = sum(tree.inboard[i].nv for i in first)
@@ -502,64 +501,60 @@ class _Passes:
         self.stored = self._store()
 
     def _traced(self, model: KernelTree) -> dict[str, Any]:
-        module, _, name = self.signature.function.partition(".")
-        function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
-        given: dict[str, Any] = {}
+        symbols: dict[str, Any] = {}
         start = 0
         for operand in self.signature.inputs:
             places = self._placed(operand, "input", start)
             symbol = ex.sym(f"input.{operand.name}", len(places))
             for scalar, (place, owner) in zip(symbol.elements(), places, strict=True):
                 self._know(scalar, place, owner, 0)
-            given[operand.name] = entered(model, operand, symbol)
+            symbols[operand.name] = symbol
             start += operand.size
-        numbers = [given.pop(operand.name) for operand in self.signature.inputs if operand.kind == "overlay"]
-        answer = function(in_symbols(model.tree, *numbers) if numbers else model.tree, **given)
-        return answer if isinstance(answer, dict) else {self.signature.outputs[0].name: answer}
+        return outputs_of(model, self.signature, symbols)
 
     def _know(self, symbol: Any, place: Address, owner: int | None, when: int) -> None:
         name = symbol.name
         self.places[name], self.owner[name], self.when[name] = place, owner, when
 
-    def _placed(self, operand: Operand, of: Any, start: int) -> list[tuple[Address, int | None]]:
+    def _placed(self, operand: Operand, buffer: Any, start: int) -> list[tuple[Address, int | None]]:
         """Returns the address of each entry of an operand on the tree of kinds, and the kind that has it, or None."""
         dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
         if dims == ["nt"]:
-            return self._of_parameters(of, start)
+            return self._of_parameters(buffer, start)
         if unknown := [dim for dim in dims if isinstance(dim, str) and dim not in self.entries]:
             raise NotRolledError(f"an operand has the dimension {unknown[0]}")
         if sum(isinstance(dim, str) for dim in dims) > 1:
             raise NotRolledError("an operand has entries for pairs of bodies")
         strides = [int(np.prod(operand.shape[axis + 1 :], dtype=int)) for axis in range(len(dims))]
-        found: list[tuple[Address, int | None]] = []
+        addresses: list[tuple[Address, int | None]] = []
         for index in np.ndindex(*(dim if isinstance(dim, int) else len(self.entries[dim]) for dim in dims)):
-            place, owner = Address(of, start), None
+            place, owner = Address(buffer, start), None
             for dim, stride, k in zip(dims, strides, index, strict=True):
                 if isinstance(dim, str):
                     owner, k = self.entries[dim][k]
                     place = place._replace(family=dim, stride=stride)
                 place = place._replace(first=place.first + stride * k)
-            found.append((place, owner))
-        return found
+            addresses.append((place, owner))
+        return addresses
 
-    def _of_parameters(self, of: Any, start: int) -> list[tuple[Address, int | None]]:
+    def _of_parameters(self, buffer: Any, start: int) -> list[tuple[Address, int | None]]:
         """Returns the same for the dynamic parameters: those of all links, then each part of those of all rates."""
         width, rates = len(INERTIAL), self.tree.nr
-        found: list[tuple[Address, int | None]] = [
-            (Address(of, start + n, "nb", width), k) for k in self.kinds for n in range(width)
+        addresses: list[tuple[Address, int | None]] = [
+            (Address(buffer, start + n, "nb", width), k) for k in self.kinds for n in range(width)
         ]
         for part in range(len(LINEAR)):
             first = start + width * len(self.tree) + part * rates
-            found += [(Address(of, first + n, "nr", 1), k) for k, n in self.entries["nr"]]
-        return found
+            addresses += [(Address(buffer, first + n, "nr", 1), k) for k, n in self.entries["nr"]]
+        return addresses
 
     def _place_loops(self) -> None:
         """Sets pass and entries of each recursion, in the order of recording."""
         summed = totals = columns = 0
         for loop in self.loops.recorded:
-            own = [(x, k) for k, of in enumerate(loop.own) for x in _scalars(of)] if loop.value else []
+            own = [(x, k) for k, of in enumerate(loop.own) for x in of.nonzeros()] if loop.value else []
             carried = [
-                (x, k) for part in (loop.parent, loop.children) for k, of in enumerate(part) for x in _scalars(of)
+                (x, k) for part in (loop.parent, loop.children) for k, of in enumerate(part) for x in of.nonzeros()
             ]
             for symbol, k in (*own, *carried):  # the loop's own expressions contain them
                 self._know(symbol, Address("own", 0), k, 0)
@@ -574,22 +569,22 @@ class _Passes:
             self.sums.append(summed)
             if loop.direction == "total":
                 self.base.append(totals)
-                for entry, symbol in enumerate(_scalars(loop.own[0])):
+                for entry, symbol in enumerate(loop.own[0].nonzeros()):
                     self._know(symbol, Address("total", totals + entry), None, p + 1)
                 totals += loop.size
                 continue
             if loop.direction == "shared":
                 self.base.append(columns)
                 for k, own in enumerate(loop.own):
-                    for symbol, place in zip(_scalars(own), self._shared(k, loop, columns), strict=True):
+                    for symbol, place in zip(own.nonzeros(), self._shared(k, loop, columns), strict=True):
                         self._know(symbol, place, k, p + 1)
                 columns += loop.size
                 continue
             self.base.append(0)
             for k in self.kinds:
-                for symbol in _scalars(loop.own[k]):
+                for symbol in loop.own[k].nonzeros():
                     self._know(symbol, Address("own", 0), k, p)
-                for symbol in _scalars(loop.parent[k]):
+                for symbol in loop.parent[k].nonzeros():
                     self._know(symbol, Address("parent", 0), k, p + p % 2)
                 for symbol, entry in _entries(loop.children[k]):
                     self._know(symbol, Address("children", summed + entry), k, p)
@@ -631,29 +626,31 @@ class _Passes:
                 self.walks.append((answers[operand.name], operand, start))
                 start += operand.size
                 continue
-            found = answers[operand.name]
-            if isinstance(found, LessProduct):
-                self.matrices.append((found.B, self._factor, len(self.products) * self._factor.size))
-                self.products.append(Product(start, self._start_of(found.Z, answers), len(self.products), found.twice))
-                found = found.X
-            if isinstance(found, Solved):
-                if [of.matrix for of in self.loops.recorded if of.matrix is not None] != [found.matrix]:
+            answer = answers[operand.name]
+            if isinstance(answer, LessProduct):
+                self.matrices.append((answer.B, self._factor, len(self.products) * self._factor.size))
+                self.products.append(
+                    Product(start, self._start_of(answer.Z, answers), len(self.products), answer.twice)
+                )
+                answer = answer.X
+            if isinstance(answer, Solved):
+                if [of.matrix for of in self.loops.recorded if of.matrix is not None] != [answer.matrix]:
                     raise NotRolledError("the matrix of the equations is not kept")
-                self.solved.append(SolvedMatrix(start, found.symmetric, found.transposed))
-                found = found.given
-            if isinstance(found, PairMatrix | tuple):
-                for X in (found,) if isinstance(found, PairMatrix) else found:
+                self.solved.append(SolvedMatrix(start, answer.symmetric, answer.transposed))
+                answer = answer.given
+            if isinstance(answer, PairMatrix | tuple):
+                for X in (answer,) if isinstance(answer, PairMatrix) else answer:
                     if all(walk is not X.walk for walk, *_ in self.walks):
                         self.walks.append((X.walk, None, 0))
                     self.matrices.append((X, operand, start))
                 start += operand.size
                 continue
-            answer, placed = ex.vec(ex.matrix(answers[operand.name]).T), self._placed(operand, "output", start)
-            if answer.numel() != len(placed):
+            entries, places = ex.vec(ex.matrix(answers[operand.name]).T), self._placed(operand, "output", start)
+            if entries.numel() != len(places):
                 raise NotRolledError("an output does not have one entry per kind")
-            for expression, (place, owner) in zip(answer.elements(), placed, strict=True):
-                led = owner is not None and self.follows[owner] and place.family in ("nq", "nv")
-                if not led and expression != 0.0:  # the loop over states has cleared the buffer
+            for expression, (place, owner) in zip(entries.elements(), places, strict=True):
+                is_mimic = owner is not None and self.follows[owner] and place.family in ("nq", "nv")
+                if not is_mimic and expression != 0.0:  # the loop over states has cleared the buffer
                     yield _Output(self._ready(expression, owner), owner, expression, place)
             start += operand.size
 
@@ -735,7 +732,7 @@ class _Passes:
                 continue
             if loop.value:
                 value = in_pass(loop.value[k])
-                symbols += _scalars(loop.own[k])
+                symbols += loop.own[k].nonzeros()
                 values += value.nonzeros()
                 if n in self._read_by_children:
                     value = ex.densify(value)
@@ -793,7 +790,7 @@ class _Passes:
 
     def _know_states(self, walk: Walk) -> None:
         for (_, b), state in walk.state.items():
-            for entry, symbol in enumerate(_scalars(state)):
+            for entry, symbol in enumerate(state.nonzeros()):
                 self._know(symbol, Address("state", entry), b, 0)
 
     @property
@@ -815,7 +812,7 @@ class _Passes:
         regressors (nv, nt) a block (nv_b, 10), if a is b with a column for each part of the parameters of its rates.
         """
         dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
-        of: Any = "added" if self.tree.has_mimics else "output"
+        buffer: Any = "added" if self.tree.has_mimics else "output"
         for column in range(block.shape[1]):
             for row in range(block.shape[0]):
                 (x,) = block[row, column].data
@@ -831,26 +828,26 @@ class _Passes:
                     yield x, [below, above] if self.tree.has_mimics and not same else [below]
                 elif dims == ["nv", "nv"]:
                     width = operand.shape[1]
-                    across = Address(of, start + width * row + column, "nv", width, "nv", 1)
-                    along = Address(of, start + width * column + row, "nv", 1, "nv", width)
+                    across = Address(buffer, start + width * row + column, "nv", width, "nv", 1)
+                    along = Address(buffer, start + width * column + row, "nv", 1, "nv", width)
                     if not same or row >= column:
                         yield x, [across, along] if not same or row > column else [across]
                 elif dims == ["nv", "nt"]:
                     down, part = operand.shape[1], column - len(INERTIAL)
                     first = start + down * row
                     if part < 0:
-                        yield x, [Address(of, first + column, "nv", down, "nb", len(INERTIAL))]
+                        yield x, [Address(buffer, first + column, "nv", down, "nb", len(INERTIAL))]
                     else:
                         first += len(INERTIAL) * len(self.tree) + part * self.tree.nr + row
-                        yield x, [Address(of, first, "nv", down, "nr", 1)]
+                        yield x, [Address(buffer, first, "nv", down, "nr", 1)]
                 elif dims == ["nj", 6, "nb", len(INERTIAL)]:
                     down = len(INERTIAL) * len(self.tree)
-                    yield x, [Address(of, start + down * row + column, "nj", 6 * down, "nb", len(INERTIAL))]
+                    yield x, [Address(buffer, start + down * row + column, "nj", 6 * down, "nb", len(INERTIAL))]
                 elif dims[0] == "na":  # the pairs of each body and its ancestors
-                    yield x, [Address(of, start + 6 * row + column, "na", 36, "depth", 36)]
+                    yield x, [Address(buffer, start + 6 * row + column, "na", 36, "depth", 36)]
                 else:
                     rows, width = operand.shape[1:]
-                    yield x, [Address(of, start + width * row + column, str(dims[0]), rows * width, "nv", 1)]
+                    yield x, [Address(buffer, start + width * row + column, str(dims[0]), rows * width, "nv", 1)]
 
     def _matrix_places(
         self, X: PairMatrix, operand: Operand, start: int, a: int, b: int, *, same: bool
@@ -859,10 +856,10 @@ class _Passes:
 
         Of a matrix (bodies, 6, nv), the block (b, a) has the rows of body b.
         """
-        of: Any = "factor" if operand.name == "factor" else "added" if self.tree.has_mimics else "output"
+        buffer: Any = "factor" if operand.name == "factor" else "added" if self.tree.has_mimics else "output"
         width, none = operand.shape[-1], ex.zeros(0, 0)
-        of_rows: Any = operand.dims[0]
-        rows = 1 if of_rows == "nv" else operand.shape[1]
+        family: Any = operand.dims[0]
+        rows = 1 if family == "nv" else operand.shape[1]
         blocks = [(X.first[a] if same else X.across.get((a, b), none), width, 1)]
         blocks += [] if same else [(X.along.get((a, b), none), 1, width)]
         for block, down, right in blocks:
@@ -870,7 +867,7 @@ class _Passes:
                 for row in range(block.shape[0]):
                     (x,) = block[row, column].data
                     if x is not None and x != 0.0:
-                        yield x, Address(of, start + down * row + right * column, of_rows, rows * down, "nv", right)
+                        yield x, Address(buffer, start + down * row + right * column, family, rows * down, "nv", right)
 
     def _read_later(self, p: int, k: int) -> set[int]:
         """Returns the loops whose own values on a kind of body are read in a later pass."""
@@ -885,7 +882,7 @@ class _Passes:
         if id(expression) not in self._found:
             names = [symbol.name for symbol in ex.symvar(ex.matrix(expression))]
             own, parents = (
-                {int(name.split(".")[1]) for name in names if name.startswith(of)} for of in ("own.", "parent.")
+                {int(name.split(".")[1]) for name in names if name.startswith(prefix)} for prefix in ("own.", "parent.")
             )
             self._found[id(expression)] = _Symbols(expression, names, own, parents)
         return self._found[id(expression)]
@@ -956,8 +953,3 @@ def _entries(column: Any) -> list[tuple[Any, int]]:
 def _indexed(parts: Sequence[slice]) -> list[tuple[int, int]]:
     """Returns kind and index of each entry of consecutive slices, one per kind."""
     return [(k, n) for k, part in enumerate(parts) for n in range(part.stop - part.start)]
-
-
-def _scalars(column: ex.Matrix) -> list[ex.Scalar]:
-    """Returns the nonzero entries of a column."""
-    return column.nonzeros()

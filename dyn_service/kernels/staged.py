@@ -140,9 +140,9 @@ class Staged:
 
 @dataclass(frozen=True, eq=False)
 class _Interpreted:
-    """Derivatives of a step, computed with NumPy by the programs of the parts; called like `expressions.Program`."""
+    """Derivatives of a step, computed with NumPy by the programs of a kernel's parts; called like a `Program`."""
 
-    of: Staged
+    kernel: Staged
 
     def __call__(
         self,
@@ -151,8 +151,8 @@ class _Interpreted:
         rounded: Callable[[int, Any], Any] | None = None,
     ) -> list[list[Any]]:
         """Returns the entries of the outputs; see `expressions.Program`."""
-        of, n = self.of, self.of.velocities
-        known: dict[str, Any] = {operand.name: x for operand, x in zip(of.signature.inputs, inputs, strict=True)}
+        kernel, n = self.kernel, self.kernel.velocities
+        known: dict[str, Any] = {operand.name: x for operand, x in zip(kernel.signature.inputs, inputs, strict=True)}
         lanes = np.broadcast_shapes(*(np.shape(x) for entries in inputs for x in entries))
         begun = 0
 
@@ -193,19 +193,19 @@ class _Interpreted:
             return np.stack(found, axis=-1)
 
         accelerated: list[np.ndarray] = []  # of each stage (states, nv, 3 nv)
-        for k, part in enumerate(of.states[:-1], 1):
+        for k, part in enumerate(kernel.states[:-1], 1):
             q, v = call(part, known)
-            known[f"a{k}"], *entries = call(of.inner, {**known, "q": q, "v": v})
+            known[f"a{k}"], *entries = call(kernel.inner, {**known, "q": q, "v": v})
             A = np.concatenate([array(x).reshape(*lanes, n, n) for x in entries], axis=-1)
             if k > 1:
-                found = product(A[..., : 2 * n].copy(), changes(of.changes[k - 2]))
+                found = product(A[..., : 2 * n].copy(), changes(kernel.changes[k - 2]))
                 found[..., 2 * n :] += A[..., 2 * n :]
                 A = found
             accelerated.append(A)
-        both = changes(of.changes[-1])
+        both = changes(kernel.changes[-1])
         of_x, of_tau = both[..., : 2 * n], both[..., 2 * n :]
         flat = [np.moveaxis(x.reshape(*lanes, -1), -1, 0) for x in (of_x, of_tau)]
-        return [*call(of.states[-1], known), *map(list, flat)]
+        return [*call(kernel.states[-1], known), *map(list, flat)]
 
 
 def inner_of(signature: Signature) -> Signature | None:

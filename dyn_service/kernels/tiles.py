@@ -86,14 +86,14 @@ def reduced(x: Array) -> Array:
     code()["combine"](entries, lanes.ctypes.data)
     numbers: Array = lanes[:, 0]
     if last := states % LANES:
-        rest = x[-last:]
+        tail = x[-last:]
         for row, sign in ((0, 1.0), (1, -1.0)):
-            best = (sign * rest).min(axis=0)
+            best = (sign * tail).min(axis=0)
             numbers[row + 5] = np.where(better := best < sign * numbers[row], states - last, numbers[row + 5])
-            numbers[row + 5] += np.where(better, (sign * rest).argmin(axis=0), 0)
+            numbers[row + 5] += np.where(better, (sign * tail).argmin(axis=0), 0)
             numbers[row] = np.where(better, sign * best, numbers[row])
         with np.errstate(over="ignore"):
-            numbers[2:5] += [x.sum(axis=0) for x in (rest, rest * rest, np.abs(rest * rest * rest))]
+            numbers[2:5] += [x.sum(axis=0) for x in (tail, tail * tail, np.abs(tail * tail * tail))]
     return numbers
 
 

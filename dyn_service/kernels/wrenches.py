@@ -44,7 +44,7 @@ _ADDRESS, _STEP, _STRIDE, _NUMBERS, _VECTOR_WORDS = 0, 1, 2, 3, 6
 three numbers for a vector that is no array.
 """
 
-_PLAN, _NUMBER, _POSED, _FIRST = range(4)
+_PLAN, _NUMBER, _NEEDS_POSES, _FIRST = range(4)
 _OBJECT, _PLACE, _LINK, _FRAME, _VECTORS = range(5)
 WRENCH_WORDS = _VECTORS + 3 * _VECTOR_WORDS
 TABLE_WORDS = _FIRST + MAX_WRENCHES * WRENCH_WORDS
@@ -187,7 +187,7 @@ class _Reading(Writer):
         self.named, self.vector = named, vector
         self.refused = self.function.append_basic_block()
         self.put(self.table, _PLAN, self.plan)
-        for word in (_NUMBER, _POSED):
+        for word in (_NUMBER, _NEEDS_POSES):
             self.put(self.table, word, integer(0))
         one, listed = (self.is_a(self.wrenches, kind) for kind in ("Wrench", "list"))
         known = b.or_(b.or_(one, listed), self.is_a(self.wrenches, "tuple"))
@@ -224,10 +224,10 @@ class _Reading(Writer):
         of_world = b.trunc(frame, ir.IntType(1))
         link, frame = b.ashr(link, integer(1)), b.ashr(frame, integer(1))
         self.continue_if(b.icmp_signed(">=", link, integer(0)), otherwise=self.refused)
-        turned = b.icmp_signed("!=", frame, link)
+        other_frame = b.icmp_signed("!=", frame, link)
         known = b.or_(of_world, b.icmp_signed(">=", frame, integer(0)))
-        self.continue_if(b.or_(b.not_(turned), known), otherwise=self.refused)
-        frame = b.select(turned, b.select(of_world, integer(_OF_WORLD), frame), integer(_OF_LINK))
+        self.continue_if(b.or_(b.not_(other_frame), known), otherwise=self.refused)
+        frame = b.select(other_frame, b.select(of_world, integer(_OF_WORLD), frame), integer(_OF_LINK))
         number = self.word(self.table, _NUMBER)
         entry = self.word_at(self.table, b.add(integer(_FIRST), b.mul(number, integer(WRENCH_WORDS))))
         place = self.word_at(self.plan, b.add(integer(_PLACES), b.mul(link, integer(PLACE_WORDS))))
@@ -235,11 +235,11 @@ class _Reading(Writer):
             self.put(entry, word, value)
         for k, part in enumerate(("torque", "force", "point")):
             words = self.word_at(entry, _VECTORS + k * _VECTOR_WORDS)
-            taken = b.call(self.vector, (self.part(wrench, part), words, self.total))
-            self.continue_if(b.icmp_signed("!=", taken, short(0)), otherwise=self.refused)
+            accepted = b.call(self.vector, (self.part(wrench, part), words, self.total))
+            self.continue_if(b.icmp_signed("!=", accepted, short(0)), otherwise=self.refused)
         with b.if_then(b.icmp_signed(">=", self.word(place, _BODY), integer(0))):
             self.put(self.table, _NUMBER, b.add(number, integer(1)))
-            self.put(self.table, _POSED, b.or_(self.word(self.table, _POSED), b.zext(turned, I64)))
+            self.put(self.table, _NEEDS_POSES, b.or_(self.word(self.table, _NEEDS_POSES), b.zext(other_frame, I64)))
 
 
 class _Fill(Writer):
@@ -252,7 +252,7 @@ class _Fill(Writer):
         self.gather = emit_gather(module, self.lanes)
         self.plan = self.word(self.table, _PLAN, POINTER)
         self.poses = at(b, memory, integer(8 * self.lanes.count))  # after a vector of zeros: the place -1
-        with b.if_then(b.icmp_signed("!=", self.word(self.table, _POSED), integer(0))):
+        with b.if_then(b.icmp_signed("!=", self.word(self.table, _NEEDS_POSES), integer(0))):
             with b.if_then(b.icmp_signed("==", self.first, integer(0))):
                 self.clear(memory, b.add(self.word(self.plan, _CLEARED), integer(8 * self.lanes.count)))
             body = self.word(self.plan, _POSES, function(ir.VoidType(), *[POINTER] * 3).as_pointer())

@@ -65,7 +65,7 @@ class _Library(KernelLibrary):
 
     def _make(self, signature: Signature) -> LibraryKernel:
         if self.certifying:
-            kernel, certificate, _ = certified(self.links, signature, interpreted)
+            kernel, certificate = certified(self.links, signature, interpreted)
             return LibraryKernel(kernel, certificate, None)
         graph = trace(kernel_tree(self.links, signature.bodies), signature)
         return LibraryKernel(interpreted(graph), Certificate(signature.name, "chosen frames", 0.0, 0), None)

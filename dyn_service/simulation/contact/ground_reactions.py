@@ -33,8 +33,9 @@ from dyn_service.api.cost import COPIES, Cost, count, given_shape, leading, over
 from dyn_service.api.queries import Array
 from dyn_service.api.results import GroundReactions
 from dyn_service.api.spec import Dimensions
+from dyn_service.api.whole_body import driven_entries
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.simulation.contact_points import Points, check_joint, check_links, listed
+from dyn_service.simulation.contact_points import Points, check_links, listed
 from dyn_service.support.optional import load
 
 if TYPE_CHECKING:
@@ -192,7 +193,8 @@ def ground_reactions(
     g = robot.gravity if gravity is None else gravity
     given = (("q", q, robot.nq), ("v", v, robot.nv), ("a", a, robot.nv), ("gravity", g, 3))
     q, v, a, g = (vectors(name, value, length) for name, value, length in given)
-    free, driven = _split(robot, undriven)
+    driven = driven_entries(robot.configuration, undriven)
+    free = [k for k in range(robot.nv) if k not in driven]
     needed = robot.inverse_dynamics(q, v, a, gravity=g, wrenches=wrenches)
     leads = {"state": needed.shape[:-1]}
     for k, contact in enumerate(pushing):
@@ -242,17 +244,6 @@ def cost(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any
     return Cost(
         _CALL_S + states * work, COPIES * reply + memory, reply, lead, wrenches=len(acting), contacts=len(contacts)
     )
-
-
-def _split(robot: Robot, undriven: Sequence[str] | None) -> tuple[list[int], list[int]]:
-    """Returns the entries of v of the undriven joints, and of the others."""
-    at = robot.configuration
-    if undriven is None:
-        undriven = [name for name, joint in zip(at.names, at.joints, strict=True) if not joint.driven]
-    for k, name in enumerate(undriven):
-        check_joint(at, name, f"undriven[{k}]")
-    free = [k for k, name in enumerate(at.velocity_joints) if name in undriven]
-    return free, [k for k in range(at.nv) if k not in free]
 
 
 def _least(A: Array, b: Array, strongest: Array | None = None) -> tuple[Array, Array]:
