@@ -22,7 +22,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     vary = {name: {"recording": str(file)} for name in ("q", "v", "a")}
     hand = robot.link_names[-1]
-    vary |= {f"payload.{hand}.mass": {"values": [0.01, 5.0], "dim": "payload"}}
+    vary |= {f"payload.{hand}.mass": {"values": [0.0, 5.0], "dim": "payload"}}
     loads = design_loads(robot, vary)
     cycle = duty_cycle(robot.with_payload(loads.study.state(len(t))["overlay"].payloads[0]), recording(robot, file))
 for row in loads.rows:

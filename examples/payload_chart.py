@@ -12,7 +12,7 @@ robot = Robot.from_urdf(Path(__file__).parent.parent / "urdf" / "panda.urdf")
 poses = 50_000
 vary = {
     "q": {"uniform": "limits"},
-    "payload.panda_hand.mass": {"values": [1e-6, 1.0], "dim": "mass"},
+    "payload.panda_hand.mass": {"values": [0.0, 1.0], "dim": "mass"},
     "payload.panda_hand.com": {"constant": [0.0, 0.0, 0.1]},
 }
 study = robot.study(

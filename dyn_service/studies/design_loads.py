@@ -43,7 +43,7 @@ _MARGIN = 1.25
 
 
 def readable(*values: Any) -> Callable[[float], str]:
-    """Returns the function that prints a number with 6 digits, and 0 if it is a rounding error beside `values`."""
+    """Returns the function that prints a number with 6 digits, and 0 if it is rounding compared with `values`."""
     sizes = np.abs(np.concatenate([np.ravel(x) for x in values]))
     least = ROUNDING * sizes.max(initial=0.0, where=np.isfinite(sizes))
     return lambda x: f"{0.0 if abs(x) <= least else x:.6g}"
