@@ -17,7 +17,7 @@ from dyn_service.api.spec import BY_NAME, Variant
 from dyn_service.engine.robot import Robot
 from dyn_service.engine.wrenches import link_wrenches, on_bodies, on_links
 from dyn_service.kernels.certify import certified, rounded_at_random
-from dyn_service.kernels.frames import kernel_tree
+from dyn_service.kernels.frames import kernel_tree, kernel_trees, welded
 from dyn_service.kernels.graph import trace
 from dyn_service.kernels.signature import Operand
 from qa.nasty.measure import Expected, states
@@ -110,7 +110,8 @@ def _of_graphs(at: Case, query: str, wrenches: bool) -> Iterator[Finding]:
             as_given = trace(kernel_tree(at.robot.tree, row.bodies), signature)
             kernel, refused = interpreted(as_given), None
         else:
-            kernel, certificate, as_given = certified(at.robot.tree, signature, interpreted)
+            as_given = trace(kernel_trees(at.robot.tree, signature, welded(at.robot.tree)), signature)
+            kernel, certificate = certified(at.robot.tree, signature, interpreted)
             refused = certificate.refused
         inputs = [
             _pushed(at, row.links)

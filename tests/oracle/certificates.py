@@ -153,9 +153,9 @@ def _against_fifty_digits(kernel: Callable[..., Any], given: Graph, tree: Tree) 
             given.signature.outputs, answers, runs, exactly(given.program, inputs), strict=True
         ):
             around = np.concatenate([true[..., None], run], axis=-1)
-            of_kernel = certify._share(operand, answer, around, M)
+            of_kernel = certify._error_of(operand, answer, around, M)
             bare = np.concatenate([true[..., None], run[..., 1:]], axis=-1)
-            of_reference = certify._share(operand, run[..., 0], bare, M)
+            of_reference = certify._error_of(operand, run[..., 0], bare, M)
             worst["reference"] = max(worst["reference"], of_reference)
             if of_kernel >= worst["kernel"]:
                 apart = np.abs(answer.reshape(true.shape) - true)
