@@ -92,6 +92,13 @@ def test_weights_of_light_joints() -> None:
     assert finding.ratio <= 10.0
 
 
+def test_short_and_long_steps() -> None:
+    """A certificate of steps of 1 ms saw errors of accelerations only beside the velocities: one was 24 times."""
+    for finding in of_graphs(nasty_urdf(73, most=8), 73, [("step", False)]):
+        assert finding.refused is not None
+        assert finding.ratio <= 10.0
+
+
 @pytest.mark.parametrize("seed", wide(range(0, TREES, 8), one_in(3)))
 def test_machine_code(seed: int) -> None:
     """The compiled kernels, of two queries in turn for each tree, one of them on links, as exact as their graphs."""
