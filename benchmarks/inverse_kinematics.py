@@ -1,4 +1,4 @@
-"""Inverse kinematics of reachable poses beside Pinocchio's loop and pink.
+"""Inverse kinematics of reachable poses, compared with Pinocchio's loop and pink.
 
 Targets are the poses of random positions within the limits. The share reached to 1e-6 m and 1e-6 rad, and CPU
 microseconds for each target. Pinocchio's loop is its example of damped inverse kinematics with clipping to the limits,

@@ -1,9 +1,9 @@
-"""How late a launched plant comes to its periods, beside a loop that does nothing but sleep.
+"""How late a launched plant comes to its periods, compared with a loop that does nothing but sleep.
 
     python benchmarks/jitter.py [--duration 600] [LAUNCH ARGUMENT ..]
 
-The bare loop (absolute deadlines, the same timer slack, 20 lines of Python) runs beside the launch, in a process of its
-own, so that both meet the same machine in the same minutes; and alone before and after. What it shows is the floor:
+The bare loop (absolute deadlines, the same timer slack, 20 lines of Python) runs while the launch does, in a process
+of its own, so that both meet the same machine in the same minutes; and alone before and after. It shows the floor:
 what the machine and the interpreter leave to any loop. `launch panda_computed_torque` with both rates at 1 kHz is what
 runs. It does not show a machine whose processors are all taken by others.
 """

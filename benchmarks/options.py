@@ -4,8 +4,8 @@ One state in process, a batch of 64 states in process, and one state over a sock
 alternate in blocks, so that all see the same machine. Figures are medians over the blocks; the ratio is that to the
 plain call.
 
-`--outputs`: the time of a state in large batches, beside a fill of the same bytes: in new arrays, in arrays of the
-caller (`out=`), of selected rows, and in two threads.
+`--outputs`: the time of a state in large batches, compared with a fill of the same bytes: in new arrays, in arrays of
+the caller (`out=`), of selected rows, and in two threads.
 
     python benchmarks/options.py [ROBOT.urdf] [--blocks 100] [--wire] [--outputs]
 """

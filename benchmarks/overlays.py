@@ -1,7 +1,7 @@
-"""What numbers as inputs cost: parametric kernels beside those whose numbers are constants, one state and thousands.
+"""What numbers as inputs cost: parametric kernels and those with constants, for one state and thousands.
 
 The calls alternate in blocks, so that all see the same machine. Figures are medians over the blocks; the ratio is that
-to the plain kernel. "view" holds an overlay (`robot.overlaid`), "handed on" is given it with each call. Of many states
+to the plain kernel. "view" holds an overlay (`robot.overlaid`), "passed" gets it with each call. Of many states
 the numbers are those of one robot, or of as many robots as there are states.
 
     python benchmarks/overlays.py [ROBOT.urdf ...] [--blocks 60] [--states 4096]
@@ -47,7 +47,7 @@ def alone(robot: Robot, query: str) -> dict[str, Callable[[], object]]:
     return {
         "plain": lambda: ask(*given),
         "view": lambda: view(*given),
-        "handed on": lambda: ask(*given, overlay=carried),
+        "passed": lambda: ask(*given, overlay=carried),
     }
 
 
@@ -63,7 +63,7 @@ def many(robot: Robot, query: str, states: int) -> dict[str, Callable[[], object
         "plain": lambda: ask(*given),
         "view of one robot": lambda: one(*given),
         f"view of {states} robots": lambda: each(*given),
-        f"{states} robots handed on": lambda: ask(*given, overlay=drawn),
+        f"{states} robots passed": lambda: ask(*given, overlay=drawn),
     }
 
 

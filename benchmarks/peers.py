@@ -503,8 +503,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one robot, small batches, few rounds: about a minute")
     parser.add_argument("--rounds", type=int, default=15, help="of calls of all peers in turn")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--page", type=Path, help="write a page with plots beside it")
-    parser.add_argument("--only", nargs="+", help="names of peers beside dyn_service")
+    parser.add_argument("--page", type=Path, help="write a page with plots next to it")
+    parser.add_argument("--only", nargs="+", help="names of peers to compare with")
     arguments = parser.parse_args()
     os.environ["DYN_SERVICE_CACHE"] = tempfile.mkdtemp(prefix="peers-")  # so that first calls compile
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")

@@ -3,7 +3,7 @@
     python benchmarks/start_up.py [ROBOT.urdf]
 
 `first` is from `Robot.from_urdf` to the first inverse dynamics, imports done before; `all` makes every kernel that
-control loops ask. Imports are printed beside them. It does not show a busy machine, nor a disk that has not cached the
+control loops ask. Imports are printed next to them. It does not show a busy machine, nor a disk that has not cached the
 libraries.
 """
 

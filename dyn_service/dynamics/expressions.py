@@ -800,7 +800,7 @@ def vertcat(*parts: Any) -> Matrix:
 
 
 def horzcat(*parts: Any) -> Matrix:
-    """Matrices beside each other; those without entries are left out."""
+    """Matrices next to each other; those without entries are left out."""
     given = [matrix(part) for part in parts]
     wide = [part for part in given if part.data] or [part for part in given if part.shape[0]][:1] or given[:1]
     if not wide:

@@ -9,7 +9,7 @@ W = Psi_D G lambda of that motion, w of a particle, and those of `derivatives.py
 
     N_j = [H; P] of W: its momentum             y_j = 2 sum of m v x w            J_j = the rate of I, I-dot, of W
 
-beside F_j, C_j and B_j, carried to the parent like these: y turns with it. A change of q_j gives the ground of the
+with F_j, C_j and B_j, carried to the parent like these: y turns with it. A change of q_j gives the ground of the
 branch the velocity Xi_j = (D W_p) x G_j of this motion, besides Psi, Omega, Gamma of V, so that the gradient is
 
     d/dq_j = Xi_j . F_j + Omega_j . N_j + psi_j . y_j      d/dv_j = Gamma_j . N_j + g_j . y_j      d/da_j = G_j . N_j

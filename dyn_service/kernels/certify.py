@@ -271,7 +271,7 @@ def drawn_states(signature: Signature, tree: Tree) -> tuple[tuple[Array, ...], A
             array = positions
         elif operand.kind == "duration":
             array = np.full_like(array, _STEP_S)
-            array[1::2] = 1.0  # so that errors of accelerations are not small beside the velocities
+            array[1::2] = 1.0  # so that errors of accelerations are not small compared with the velocities
         elif operand.kind == "link":
             array[:] = np.eye(operand.size)[rng.integers(0, operand.size, len(POSITIONS))]
         elif operand.kind == "directions":  # at most nv, so that most states have a finite result

@@ -1,4 +1,4 @@
-"""Random streams over ZMTP, most of them nearly right, while a good client asks beside them.
+"""Random streams over ZMTP, most of them nearly right, while a good client sends requests.
 
     python -m qa.faults streams [--count 10000] [--seed 0]
 

@@ -1,6 +1,6 @@
 """python -m qa.load [--seconds S] [--rate HZ] [--realtime]: a control loop alone, beside others, and eight at once.
 
-Prints what each saw, beside a bare echo of the same run. Ends with 1 if an answer was lost, doubled or wrong, or if a
+Prints what each saw, and a bare echo of the same run. Ends with 1 if an answer was lost, doubled or wrong, or if a
 loop beside others took longer than it may: its p50 1.3 times and its p99 twice that of the loop alone, times what the
 machine itself made of the echo meanwhile. With --realtime server, loops and echo are set apart by `realtime:`.
 """

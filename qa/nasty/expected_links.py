@@ -66,7 +66,7 @@ class ExpectedLinks(Measured):
         along = [arb(0) if S is None else (S.transpose() * F[i])[0, 0] for S, i in zip(axes, named, strict=True)]
         across = [F[i] if S is None else F[i] - S * f for S, f, i in zip(axes, along, named, strict=True)]
         wrench = self._rows([F[i] for i in named])
-        # Beside the wrenches they are parts of.
+        # Compared with the wrenches they are parts of.
         force, torque = wrench[2][3], wrench[2][0]
         turns = [S is not None and any(x != 0 for x in rows(S, 0, 3).entries()) for S in axes]
         return {

@@ -134,7 +134,7 @@ class Expected(ExpectedRegressors):
         return {"q": ("rows", moved, float(np.abs(moved).max(initial=1e-300)))}
 
     def difference(self) -> dict[str, Any]:
-        # Beside the positions: a difference of two roundings is no better than they.
+        # Compared with the positions: a difference of two roundings is no better than they.
         q, q_to = (vector(list(self.given[name])) for name in ("q", "q_to"))
         return {"v": ("rows", double(q_to - q).ravel(), float(np.abs(self.given["q"]).max(initial=1e-300)))}
 
@@ -217,7 +217,7 @@ class Expected(ExpectedRegressors):
     def _reached(self, q: Any, v: Any, largest: Any = 0.0, accelerated: Any = 0.0) -> dict[str, Any]:
         """q and v after a step. largest, accelerated: what was added to them at most."""
         h, q_next, v_next = float(self.given["dt"][0]), double(q).ravel(), double(v).ravel()
-        # Beside what was added, and what the efforts would have made of the lightest joint alone.
+        # Compared with what was added, and what the efforts would have made of the lightest joint alone.
         pushed = h * self._effort(self.given["tau"], self._bias)[2]
         return {
             "q": ("place", q_next, max((self.d * np.maximum(np.abs(q_next), largest)).max(), h * pushed)),

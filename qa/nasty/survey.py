@@ -1,4 +1,4 @@
-"""One nasty robot through every query: the form its certificate chose, and how wrong that is beside the tree as given.
+"""One nasty robot through every query: the form its certificate chose, and its error compared with the tree as given.
 
 `of_graphs` interprets the kernels' graphs, which is quick; `of_kernels` takes the machine code of a `Robot`.
 """

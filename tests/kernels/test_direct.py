@@ -358,7 +358,7 @@ def test_vectors_of_numbers_are_converted(panda: Pair, convert: Callable[[np.nda
 
 @pytest.mark.parametrize("kind", [np.float32, np.int64])
 def test_vectors_of_several_states_are_converted(panda: Pair, kind: Any) -> None:
-    """With any strides, beside doubles and single states; not if they do not fit on the stack."""
+    """With any strides, together with doubles and single states; not if they do not fit on the stack."""
     rng = np.random.default_rng(0)
     batch = [rng.normal(scale=9.0, size=(13, *x.shape)).astype(kind) for x in panda.signature.inputs]
     forms: list[Callable[[np.ndarray], np.ndarray]] = [

@@ -86,14 +86,14 @@ def test_no_query_loses_digits(group: int) -> None:
 
 
 def test_weights_of_light_joints() -> None:
-    """A certificate with weights of one size saw no error of a joint that is light beside others: it was 120 times."""
+    """A certificate with weights of one size saw no error of a joint that is lighter than others: it was 120 times."""
     (finding,) = of_graphs(nasty_urdf(1), 1, [("inverse_dynamics_hessian", False)])
     assert finding.refused is not None
     assert finding.ratio <= 10.0
 
 
 def test_short_and_long_steps() -> None:
-    """A certificate of steps of 1 ms saw errors of accelerations only beside the velocities: one was 24 times."""
+    """A certificate of steps of 1 ms saw errors of accelerations on the scale of velocities only: one was 24 times."""
     for finding in of_graphs(nasty_urdf(73, most=8), 73, [("step", False)]):
         assert finding.refused is not None
         assert finding.ratio <= 10.0
