@@ -36,12 +36,12 @@ def run(mode: str, seconds: float, *faults: Fault, endpoints=(), **setup) -> Run
 
 @pytest.mark.slow
 def test_a_run_of_processes() -> None:
-    """A bias that only the controller sees, and a controller that is killed at 0.6 s for good.
+    """A bias that only the controller sees, and a controller that is killed at 1.4 s for good, when it has long armed.
 
     The bias begins between two steps of a millisecond, because the times of steps are rounded.
     """
     bias = Bias(0.01, channel="states", joints=["joint_2"], from_s=0.2995)
-    done = run("real_time", 1.4, bias, Killed(from_s=0.6))
+    done = run("real_time", 2.2, bias, Killed(from_s=1.4))
     record = done.record
     assert 0.0 <= record.t[0] < 0.1  # it begins when all are ready, not when the plant began
     assert (np.diff(record.t) > 0.0).all()
