@@ -730,8 +730,8 @@ def table(found: Mapping[str, Any]) -> str:
         if len(row["us"]) > 3 and (quarters := quantiles(row["us"], n=4))
     ]
     if spread:
-        lines += ["", f"The quartiles of a figure are {median(spread):.1%} of it apart, the median of all; at most"]
-        lines += [f"{max(spread):.0%}."]
+        apart = f"{median(spread):.1%} of it apart (median of all figures), at most {max(spread):.0%}"
+        lines += ["", f"The quartiles of a figure are {apart}."]
     return "\n".join(lines)
 
 
@@ -801,14 +801,14 @@ take more than {LONGEST_CALL_S:g} s.
 
 ![time per state over the number of states, {drawn}](images/peers.svg)
 
-The plot is of the robot {drawn}. Its limits are the time for the operations of dyn_service's kernel at the rate of a
-product of matrices in cache ({found["limits"]["operations_per_s"] / 1e9:.0f} operations per ns), and the time for its
+The plot is of the robot {drawn}. The two limits in it are the time for the operations of dyn_service's kernel at the
+rate of a product of matrices in cache ({found["limits"]["operations_per_s"] / 1e9:.0f} operations per ns), and the time for its
 inputs and outputs at the rate of a large copy ({found["limits"]["bytes_per_s"] / 1e9:.0f} bytes per ns), both measured
 in the same run.
 
 {first}
 {table(found)}
-{f"{chr(10)}## Not measured{chr(10)}{missing}" if missing else ""}"""
+{f"{chr(10)}## Not measured{chr(10)}{missing}{chr(10)}" if missing else ""}"""
     )
 
 
