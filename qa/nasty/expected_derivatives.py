@@ -332,7 +332,7 @@ class ExpectedDerivatives(ExpectedPoints):
 
     def _of_ends(self, ends: list[list[Any]]) -> dict[str, Any]:
         by_kind = [[self._like(kind, x) for kind, x in zip(KINDS, of[1:], strict=True)] for of in ends]
-        # Changes of v with q count together with those of forces that velocities make, which cancel in planar robots.
+        # The scale includes the forces that velocities make, since their changes with q cancel in planar robots.
         kind, value, scale = by_kind[1][0]
         swung = float(self.given["dt"][0]) * float((self._swung / self.d).max() / self.d.max())
         by_kind[1][0] = kind, value, max(scale, swung)

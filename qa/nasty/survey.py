@@ -70,9 +70,9 @@ class Finding(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How much worse than as given, where that is worse than some roundings.
+        """The error relative to that of the tree as given, or to 1e-15 if the latter is smaller.
 
-        1 where some rounding as given has no finite answer, as where Newton's method does not find a step in doubles.
+        1 if neither has a finite answer in some state, as where Newton's method does not find a step in doubles.
         """
         return 1.0 if self.error == self.given == np.inf else self.error / max(self.given, 1e-15)
 

@@ -414,7 +414,8 @@ def test_a_call_for_few_states_has_a_body_of_its_own_with_the_same_bits(manifold
     for few in (slice(4, 5), slice(8, 10), slice(2, 9, 5), slice(0, 3)):
         for a, b in zip(_outputs(kernel(*(x[few] for x in inputs))), expected, strict=True):
             np.testing.assert_array_equal(a, b[few])
-    assert [_narrow_calls(kernel, loop, [x[:states] for x in inputs]) for states in range(1, 4)] == [1, 1, 0]
+    narrow = [_narrow_calls(kernel, loop, [x[:states] for x in inputs]) for states in range(1, 4)]
+    assert narrow == ([1, 1, 0] if body.narrow else [0, 0, 0])
     if row != "step":
         return
     names = {"q": "q", "v": "v"}
