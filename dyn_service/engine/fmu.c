@@ -20,7 +20,8 @@ enum { ACCELERATION = VELOCITY + NV, FIRST = ACCELERATION + NV /* position and v
 enum { PAYLOAD = FIRST + NQ + NV /* mass, centre */, DAMPING = PAYLOAD + (PAYLOAD_BODY < 0 ? 0 : 4) };
 enum { FRICTION = DAMPING + NF, IMU = FRICTION + NF, COUNT = IMU + 6 * NI };
 enum { OK = 0, ERROR = 3 };
-#define MOST_STEPS 1e9 /* in one communication step: minutes; with some more, all lengths would be multiples of dt */
+/* Of a communication step: some minutes. From 1e10 on, rounding would hide that a length is no multiple of dt. */
+#define MOST_STEPS 1e9
 enum { INSTANTIATED, INITIALIZING, STEPPING, TERMINATED };
 
 typedef struct {

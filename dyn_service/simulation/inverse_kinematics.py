@@ -136,7 +136,7 @@ def inverse_kinematics(
     Args:
         robot: In this process or remote.
         targets: One, or several that hold at once; their leading axes broadcast.
-        others: None; the following arguments are given by name.
+        others: Must be empty: the other arguments are given by name.
         seed: (..., nq) where to begin, moved into the limits; leading axes broadcast with those of targets. Quaternions
             of other lengths than 1 are normalised. None: the middle of the limits, neutral where one is infinite or
             larger than 1e6. Locked joints stay at the seed, also outside the limits (a remote robot does not say which

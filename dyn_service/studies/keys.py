@@ -38,7 +38,7 @@ def check_names(
 
 @contextmanager
 def within(path: str) -> Iterator[None]:
-    """Puts the path of a key before those of errors."""
+    """Puts the path of a key before the paths of errors that are raised inside."""
     try:
         yield
     except DynError as error:

@@ -55,7 +55,7 @@ TASK_S, MAX_CHUNKS = 0.5, 256
 """Seconds of a task, about, and the most chunks of one."""
 
 PILOT_S = 0.05
-"""Seconds of the states whose time is measured, at least, if a chunk takes longer."""
+"""Least time in seconds of the states from which a run is predicted, unless a whole chunk takes less."""
 
 Reduction = Literal["min", "max", "absmax", "mean", "rms", "cubic_mean", "histogram"]
 
@@ -390,7 +390,7 @@ class Study:
         return max(1, min(int(TASK_S / max(seconds, 1e-6)), MAX_CHUNKS, self._chunks))
 
     def _ranges(self, chunks: int) -> list[tuple[int, int]]:
-        """Returns the first chunk of each task, and the one after its last."""
+        """Returns for each task its first chunk, and the chunk after its last."""
         return [(first, min(first + chunks, self._chunks)) for first in range(0, self._chunks, chunks)]
 
     def _tile_answers(self, at: Sequence[slice]) -> tuple[dict[str, Any], list[Array]]:
