@@ -802,9 +802,9 @@ take more than {LONGEST_CALL_S:g} s.
 ![time per state over the number of states, {drawn}](images/peers.svg)
 
 The plot is of the robot {drawn}. The two limits in it are the time for the operations of dyn_service's kernel at the
-rate of a product of matrices in cache ({found["limits"]["operations_per_s"] / 1e9:.0f} operations per ns), and the time for
-its inputs and outputs at the rate of a large copy ({found["limits"]["bytes_per_s"] / 1e9:.0f} bytes per ns), both measured
-in the same run.
+rate of a product of matrices in cache ({found["limits"]["operations_per_s"] / 1e9:.0f} operations per ns), and the
+time for its inputs and outputs at the rate of a large copy ({found["limits"]["bytes_per_s"] / 1e9:.0f} bytes per ns),
+both measured in the same run.
 
 {first}
 {table(found)}
