@@ -62,7 +62,9 @@ _TELL_EVERY = 64
 """Evaluations of adaptive steps between calls of `progress`: there may be thousands between two times of the grid."""
 
 _MIN_STEPS = 256
-"""At least so many steps are computed at a time. Ctrl-C waits for the steps of a few members: tens of milliseconds."""
+"""At least so many steps are computed at a time. Ctrl-C waits for the steps of a few members: tens of milliseconds,
+with a large robot tenths of a second.
+"""
 
 _TELL_STEPS = 1024
 """At most so many if progress is reported, which waits for them: some 0.1 s, longer for many thousands of members."""
@@ -71,7 +73,7 @@ _MAX_STEPS = 8192
 """At most so many if progress is not reported."""
 
 _MAX_NUMBERS = 1 << 18
-"""Largest count of the numbers of their positions, except for `_MIN_STEPS`."""
+"""Most numbers in the positions, or in the velocities, of these steps, unless `_MIN_STEPS` have more."""
 
 
 class _Records:
