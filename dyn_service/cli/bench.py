@@ -1,4 +1,4 @@
-"""Measures speed on this machine, next to Pinocchio.
+"""Measures speed on this machine, compared with Pinocchio.
 
 Each figure is CPU time per state, summed over threads, so that other processes do not count. If Pinocchio is installed
 (`pip install pin`), each round times both libraries in turn, so that noise affects both. A ratio is the median over

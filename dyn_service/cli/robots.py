@@ -140,7 +140,7 @@ def bench(
     batch: Annotated[int, typer.Option(min=1, metavar="STATES", help="States of a batch.")] = 4096,
     json_output: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> int:
-    """Measure the time per state of the main queries on this machine, next to Pinocchio's where it is installed."""
+    """Measure the time per state of the main queries on this machine, compared with Pinocchio's if installed."""
     from dyn_service.cli.bench import run
 
     if not files:
