@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+from bisect import insort
 from collections import deque
 from contextlib import suppress
 from functools import cache
@@ -52,19 +53,18 @@ without a lock: a buffer may return at any time, also while this thread takes on
 
 _AGES = count()
 
-
-_LARGEST = [0]
-"""Size of the largest buffer so far."""
+_SIZES: list[int] = []
+"""Sizes of all buffers so far, in order. It only grows, by single operations: it is never empty for other threads."""
 
 
 @cache
 def _of_size(size: int) -> type[Any]:
     """Returns the class of the owners of a buffer, which are ctypes arrays, because NumPy accepts these as a base."""
-    _LARGEST.append(max(size, _LARGEST.pop()))
+    insort(_SIZES, size)
 
     def give_back(self: Any) -> None:
         _FREE.append((size, next(_AGES), self.memory))
-        if len(_FREE) * _LARGEST[-1] > MAX_BYTES:
+        if len(_FREE) * _SIZES[-1] > MAX_BYTES:
             _free_oldest()
 
     kind: Any = ctypes.c_char * size
