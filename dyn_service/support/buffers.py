@@ -84,18 +84,18 @@ def _taken(size: int) -> Bytes:
     oldest = next(_AGES) - 2 * MAX_UNUSED  # each array counts twice: when it is created and when it is freed
     others = []
     try:
-        while _FREE[0][1] < oldest:
-            _FREE.popleft()
-        while (entry := _FREE.pop())[0] != size:
-            others.append(entry)
-        return entry[2]
-    except IndexError:  # the pool is empty
-        memory = np.empty(size + _ALIGNMENT, np.uint8)
-        start = -memory.ctypes.data % _ALIGNMENT
-        return memory[start : start + size]
+        with suppress(IndexError):  # the pool is empty
+            while _FREE[0][1] < oldest:
+                _FREE.popleft()
+            while (entry := _FREE.pop())[0] != size:
+                others.append(entry)
+            return entry[2]
     finally:
         if others:
             _FREE.extend(reversed(others))
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size]
 
 
 def empty(shape: tuple[int, ...]) -> Array:

@@ -409,3 +409,11 @@ def test_threads_that_need_new_sizes_at_once(monkeypatch: pytest.MonkeyPatch) ->
         buffers._of_size.cache_clear()
     assert not faults
     assert [*sizes] == buffers._SIZES
+
+
+@pytest.mark.usefixtures("empty_pool")
+def test_a_lack_of_memory_is_the_only_fault() -> None:
+    """Not one that occurred while the search of the empty pool was handled."""
+    with pytest.raises(MemoryError) as caught:
+        buffers.empty((1 << 59,))
+    assert caught.value.__context__ is None
