@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -210,8 +210,9 @@ def in_threads(compute: Callable[[slice], bool], states: int, parts: int) -> boo
     lanes = host().lanes
     step = -(-states // (parts * lanes)) * lanes
     *others, own = (slice(first, min(first + step, states)) for first in range(0, states, step))
-    futures = [_threads(os.getpid()).submit(copy_context().run, compute, part) for part in others]
+    futures: list[Future[bool]] = []
     try:
+        futures.extend(_threads(os.getpid()).submit(copy_context().run, compute, part) for part in others)
         succeeded = compute(own)
     finally:
         wait(futures)  # no thread writes into an array of the caller after its call

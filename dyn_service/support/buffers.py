@@ -53,15 +53,14 @@ without a lock: a buffer may return at any time, also while this thread takes on
 
 _AGES = count()
 
-
 _SIZES: list[int] = []
-"""The sizes of all buffers so far, in order."""
+"""Sizes of all buffers so far, in order. It only grows, by single operations: it is never empty for other threads."""
 
 
 @cache
 def _of_size(size: int) -> type[Any]:
     """Returns the class of the owners of a buffer, which are ctypes arrays, because NumPy accepts these as a base."""
-    insort(_SIZES, size)  # one call of C, so that no other thread finds an empty list
+    insort(_SIZES, size)
 
     def give_back(self: Any) -> None:
         _FREE.append((size, next(_AGES), self.memory))
@@ -85,18 +84,18 @@ def _taken(size: int) -> Bytes:
     oldest = next(_AGES) - 2 * MAX_UNUSED  # each array counts twice: when it is created and when it is freed
     others = []
     try:
-        while _FREE[0][1] < oldest:
-            _FREE.popleft()
-        while (entry := _FREE.pop())[0] != size:
-            others.append(entry)
-        return entry[2]
-    except IndexError:  # the pool is empty
-        memory = np.empty(size + _ALIGNMENT, np.uint8)
-        start = -memory.ctypes.data % _ALIGNMENT
-        return memory[start : start + size]
+        with suppress(IndexError):  # the pool is empty
+            while _FREE[0][1] < oldest:
+                _FREE.popleft()
+            while (entry := _FREE.pop())[0] != size:
+                others.append(entry)
+            return entry[2]
     finally:
         if others:
             _FREE.extend(reversed(others))
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size]
 
 
 def empty(shape: tuple[int, ...]) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import sys
 import threading
 import tracemalloc
 import weakref
@@ -379,3 +380,40 @@ def test_threads_share_the_pool(arm: Robot) -> None:
         thread.join()
     assert not wrong
     assert 1 <= len(buffers._FREE) <= 8
+
+
+@pytest.mark.usefixtures("empty_pool")
+def test_threads_that_need_new_sizes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffers, "_SIZES", [])
+    buffers._of_size.cache_clear()
+    sizes = range(1 << 20, (1 << 20) + 1200)
+    faults: list[Exception] = []
+
+    def ask(own: range) -> None:
+        try:
+            for size in own:
+                buffers._of_size(size)
+        except IndexError as error:
+            faults.append(error)
+
+    interval = sys.getswitchinterval()
+    threads = [threading.Thread(target=ask, args=(sizes[k::4],)) for k in range(4)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+        buffers._of_size.cache_clear()
+    assert not faults
+    assert [*sizes] == buffers._SIZES
+
+
+@pytest.mark.usefixtures("empty_pool")
+def test_a_lack_of_memory_is_the_only_fault() -> None:
+    """Not one that occurred while the search of the empty pool was handled."""
+    with pytest.raises(MemoryError) as caught:
+        buffers.empty((1 << 59,))
+    assert caught.value.__context__ is None

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -240,3 +241,25 @@ def test_workers_add_little_to_a_batch_too_small_for_them(shared: Robot) -> None
 
     count(2)
     assert count(2) <= count(1) + 16  # 11; without the direct call 51
+
+
+def test_no_thread_writes_after_a_call_that_could_not_start_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C, or a system without another thread, while the parts are handed out."""
+    written: list[int] = []
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, *arguments: Any) -> Any:
+            if self._threads:
+                raise KeyboardInterrupt
+            return super().submit(*arguments)
+
+    def compute(part: slice) -> bool:
+        time.sleep(0.05)
+        written.append(part.start)
+        return True
+
+    with Interrupted() as pool:
+        monkeypatch.setattr(calls, "_threads", lambda process: pool)
+        with pytest.raises(KeyboardInterrupt):
+            calls.in_threads(compute, 3 * host().lanes, 3)
+        assert written == [0]
