@@ -669,17 +669,17 @@ class Study:
         """Returns which tasks are done in the group of a store, (outer, tasks); None if it is not ready."""
         if "fingerprint" not in group.attrs:
             if list(group.members()):
-                raise _unusable(store, "is no store of a study: name a new one")
+                raise _unusable(store, f"is no store of a study: {_ANOTHER}")
             return None
         if group.attrs["fingerprint"] != self.fingerprint:
             of = f"({group.attrs['robot']}, {group.attrs['fingerprint']})"
-            raise _unusable(store, f"has results of another robot or study {of}: name a new one")
+            raise _unusable(store, f"has results of another robot or study {of}: {_ANOTHER}")
         if not group.attrs["ready"]:
             return None
         done: Array = group["partial/done"][:]
         if group.attrs["made_with"] != self.made_with and not done.all():
             which = f"{group.attrs['made_with']}; here, with {self.made_with}, results may have other last bits"
-            raise _unusable(store, f"was begun with {which}: complete it there, or name a new one")
+            raise _unusable(store, f"was begun with {which}: complete it there, or {_ANOTHER}")
         return done
 
     def _open(self, store: Any, chunks: int | None) -> tuple[Any, Array]:
@@ -805,6 +805,9 @@ def _range(of: Output, entries: int) -> tuple[Array, Array]:
     return np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1])
 
 
+_ANOTHER = "choose a new folder with --store DIR, in Python with run(DIR)"
+
+
 def _unusable(store: Any, text: str) -> FailedPreconditionError:
     return FailedPreconditionError(f"the store '{store}' {text}", path="store")
 
@@ -818,7 +821,7 @@ def _locked(store: Any) -> Iterator[None]:
     try:
         Path(store).mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise _unusable(store, "is no store of a study: name a new one") from None
+        raise _unusable(store, f"is no store of a study: {_ANOTHER}") from None
     descriptor = os.open(store, os.O_RDONLY)
     try:
         try:

@@ -76,12 +76,13 @@ def find_robot(given: str | Path) -> Path:
 
 
 def how_to_find(given: str) -> str:
-    """Returns the end of an error about a file that does not exist, if it is the name of a shipped robot; else ""."""
+    """Returns the end of an error about a file that does not exist, if a shipped robot has its name; else ""."""
+    path = Path(given)
     with suppress(InvalidArgumentError):  # nothing is shipped
-        if given in robots():
+        if path.parent in (Path(), Path("urdf")) and path.suffix in ("", ".urdf") and path.stem in robots():
             return (
-                f"; {given!r} is the name of a shipped robot: Robot.from_file(find_robot({given!r})) reads it, with "
-                "find_robot of dyn_service.support.shipped"
+                f"; {path.stem!r} is the name of a shipped robot: Robot.from_file(find_robot({path.stem!r})) reads it, "
+                "with find_robot of dyn_service.support.shipped"
             )
     return ""
 

@@ -60,7 +60,7 @@ _PHRASES = [
         (r"that's a multiple of", "divisible by"),
         (r"text matching regex", "text of the form"),
         (r"[Ii]nvalid base64 encoded string", "expected binary data in base64"),
-        (r"a whole number, found a number$", "a whole number, found a fraction"),
+        (r"a whole number, found a number$", "a whole number, found a number with a point or exponent"),
         (r"(\d)\.0(?=$|,)", r"\1"),
     )
 ]

@@ -152,8 +152,9 @@ for file in shipped.launch_files().values():
 def test_a_missing_file_with_the_name_of_a_shipped_robot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for read in (Robot.from_urdf, Robot.from_file, connect):
-        with pytest.raises(NotFoundError, match=naming("the name of a shipped robot", "find_robot('panda')")):
-            read("panda")
+        for name in ("panda", "panda.urdf", "urdf/panda.urdf"):  # the last as the pages have it, in a checkout
+            with pytest.raises(NotFoundError, match=naming("the name of a shipped robot", "find_robot('panda')")):
+                read(name)
         with pytest.raises(NotFoundError) as caught:
             read("nobody")
         assert str(caught.value) == "the file nobody does not exist"

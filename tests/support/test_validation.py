@@ -50,7 +50,7 @@ class Everything(msgspec.Struct, forbid_unknown_fields=True):
         ({"three": [1.0]}, ["three", "3", "1"]),
         ({"pair": [1.0]}, ["pair", "2", "1"]),
         ({"maybe": 3}, ["maybe", "nothing", "number"]),
-        ({"counts": {"x": 1.5}}, ["counts.*", "number", "fraction"]),
+        ({"counts": {"x": 1.5}}, ["counts.*", "number", "exponent"]),
         ({"counts": []}, ["counts", "list"]),
         ({"keyed": {"a": 1}}, ["keyed", "whole", "number"]),
         ({"inner": {}}, ["inner", "'x'"]),
