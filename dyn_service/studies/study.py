@@ -57,6 +57,7 @@ TASK_S, MAX_CHUNKS = 0.5, 256
 PILOT_S = 0.05
 """Least time in seconds of the states from which a run is predicted, unless a whole chunk takes less."""
 
+_ANOTHER = "choose a new folder with --store DIR, in Python with run(DIR)"
 Reduction = Literal["min", "max", "absmax", "mean", "rms", "cubic_mean", "histogram"]
 
 _ROOTS: Mapping[str, Any] = {"mean": (1, np.positive), "rms": (2, np.sqrt), "cubic_mean": (3, np.cbrt)}
@@ -622,8 +623,7 @@ class Study:
             missing = [(k, *ranges[t]) for k, t in np.argwhere(done == 0).tolist()]
             finished = done.size - len(missing)
             with self._executor(workers, scheduler) as (submit, most):
-                waiting: dict[Future[Any], tuple[int, int, int]] = {}
-                queue = iter(missing)
+                waiting, queue = dict[Future[Any], tuple[int, int, int]](), iter(missing)
                 try:
                     while True:
                         while len(waiting) < most and (each := next(queue, None)) is not None:
@@ -805,9 +805,6 @@ def _range(of: Output, entries: int) -> tuple[Array, Array]:
     return np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1])
 
 
-_ANOTHER = "choose a new folder with --store DIR, in Python with run(DIR)"
-
-
 def _unusable(store: Any, text: str) -> FailedPreconditionError:
     return FailedPreconditionError(f"the store '{store}' {text}", path="store")
 
@@ -820,8 +817,8 @@ def _locked(store: Any) -> Iterator[None]:
         return
     try:
         Path(store).mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise _unusable(store, f"is no store of a study: {_ANOTHER}") from None
+    except OSError as error:
+        raise _unusable(store, f"cannot be a folder ({error.strerror}): {_ANOTHER}") from None
     descriptor = os.open(store, os.O_RDONLY)
     try:
         try:
