@@ -497,7 +497,7 @@ def test_one_run_at_a_time(robot: Robot, tmp_path: Path) -> None:
         other.kill()
     assert study.run(tmp_path / "s").identical(study.run())  # the lock ended with its process
     (tmp_path / "file").write_text("")
-    with pytest.raises(FailedPreconditionError, match="no store of a study"):
+    with pytest.raises(FailedPreconditionError, match="cannot be a folder"):
         study.run(tmp_path / "file")
 
 
