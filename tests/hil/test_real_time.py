@@ -108,7 +108,7 @@ def test_a_robot_behind_its_driver_over_udp(monkeypatch: pytest.MonkeyPatch) -> 
     setup = Setup(
         str(ROOT / "examples" / "udp_robot" / "udp_robot.launch.yaml"),
         {"port": port},
-        {"control_rate_hz": 50.0, "rate_hz": 500.0, "stale_cycles": 50},
+        {"control_rate_hz": 50.0, "rate_hz": 500.0, "stale_cycles": 250},
         {"rate_hz": 50.0, "rearm": False},
     )
     faults = [Killed(from_s=1.2)]
@@ -132,7 +132,7 @@ def test_a_robot_with_drives_of_its_own_is_commanded_by_positions(monkeypatch: p
     setup = Setup(
         str(ROOT / "examples" / "udp_robot" / "udp_robot.launch.yaml"),
         {"port": port, "controller": "trajectory_following"},
-        {"control_rate_hz": 50.0, "rate_hz": 500.0, "stale_cycles": 50},
+        {"control_rate_hz": 50.0, "rate_hz": 500.0, "stale_cycles": 250},
         {"rate_hz": 50.0},
     )
     record = run_for(open_bench("hardware", setup, RobotCache(), [], 0), 2.0, "hardware", 0, []).record
