@@ -56,6 +56,7 @@ sets an operand in `in` for some states; `table` is the operand's argument of th
 """
 
 NARROW_LANES = 2
+"""The fewest lanes of a vector whose bits are those of wider ones."""
 
 INSTRUCTION_BYTES = 16
 """Bytes of code assumed for each instruction, with its loads and stores, of a kernel that runs some several times."""
