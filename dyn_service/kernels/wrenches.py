@@ -8,8 +8,8 @@ origin; both are moved to the body of the link.
 
 It accepts a `Wrench` itself, or a list or tuple of at most `MAX_WRENCHES`, whose vectors are arrays of 3 doubles or of
 3 for each state, or tuples or lists of 3 numbers of Python or NumPy. For all other arguments, for errors, and if the
-status flags show an overflow, the direct call returns `None`. The caller then converts arrays of other numbers and calls
-it again, or evaluates the query step by step.
+status flags show an overflow, the direct call returns `None`. The caller then converts arrays of other numbers and
+calls it again, or evaluates the query step by step.
 """
 
 from __future__ import annotations
