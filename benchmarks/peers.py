@@ -174,6 +174,10 @@ class PinocchioCpp(Pinocchio):
 
     def __init__(self, urdf: str, joints: Sequence[str]) -> None:
         super().__init__(urdf, joints)
+        self.load()
+
+    def load(self) -> None:
+        """Gives the model to the C++ library, which is compiled once."""
         self.library = PinocchioCpp._library = PinocchioCpp._library or self.compiled()
         self.library.load.restype = ctypes.c_void_p
         with tempfile.NamedTemporaryFile() as file:  # the wheel has no headers of the URDF parser

@@ -41,9 +41,9 @@ def main() -> None:
     parser.add_argument("--talos", type=Path, help="URDF of TALOS; default: that of example-robot-data, if installed")
     arguments = parser.parse_args()
     robots = {"panda": ROOT / "urdf" / "panda.urdf"}
-    talos = arguments.talos or _talos()
-    if talos is not None and not arguments.quick:
-        robots["talos"] = talos
+    humanoid = arguments.talos or talos()
+    if humanoid is not None and not arguments.quick:
+        robots["talos"] = humanoid
     print("| robot | members | integrator | law | dyn_service, us | MuJoCo, us | ratio | 10 % | 90 % |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name, path in robots.items():
@@ -138,7 +138,7 @@ def with_motors(mujoco: Any, urdf: str, kp: Array, kd: Array, limit: float, join
     return model
 
 
-def _talos() -> Path | None:
+def talos() -> Path | None:
     """Returns the file of the package example-robot-data, installed with Pinocchio."""
     found = importlib.util.find_spec("pinocchio")
     places = Path(found.origin).parents if found is not None and found.origin else ()
