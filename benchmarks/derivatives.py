@@ -92,6 +92,7 @@ def timed(calls: list[Callable[[], Any]], states: int) -> list[list[float]]:
     """Returns us of CPU time per state of each call, by rounds that alternate."""
     repeats = []
     for call in calls:
+        call()
         begun = process_time()
         call()
         repeats.append(max(1, round(ROUND_S / (process_time() - begun))))

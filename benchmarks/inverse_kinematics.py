@@ -5,6 +5,8 @@ microseconds for each target. Pinocchio's loop is its example of damped inverse 
 and as many random starts as this package takes; pink, where installed, starts once.
 
     python benchmarks/inverse_kinematics.py ROBOT.urdf LINK [--targets 100000] [--peers 500]
+
+Peers: `pip install pin pin-pink daqp`.
 """
 
 from __future__ import annotations
