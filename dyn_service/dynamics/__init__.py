@@ -6,7 +6,6 @@ constraint          joint wrenches and their constraint parts
 coriolis            the Coriolis matrix
 derivatives         first derivatives of inverse and forward dynamics and of steps
 expressions         matrices of expressions, and the instructions that compute them
-feedback            control laws that are linear in the error
 hamilton            Hamilton's equations in (q, p)
 hessians            weighted second derivatives of inverse and forward dynamics
 integration         time steps
@@ -14,7 +13,7 @@ kinematics          poses of bodies, joint subspaces
 mass_matrix         mass matrix and forward dynamics through its factors
 midpoint            the implicit midpoint step and its derivatives
 motion_derivatives  first derivatives of points, momenta, energies and joint loads
-newton_euler        inverse dynamics by the recursive Newton-Euler algorithm
+newton_euler        inverse dynamics by the recursive Newton-Euler algorithm, control laws
 operators           influence operators at a state
 passive             damping, friction, armature and springs
 projected           projected Newton-Euler equations

@@ -26,6 +26,12 @@ def joint_values(tree: Tree, x: Mat) -> PerBody:
     return PerBody(x[part] if part.stop > part.start else ex.zeros(0, 1) for part in tree.in_v)
 
 
+def independent_values(tree: RolledTree, x: Mat) -> list[Mat]:
+    """One block per kind of body, (nv_i, k), from (nv, k) over the velocities; 0 for joints that follow others."""
+    own = zip(tree.in_v, tree.follows, strict=True)
+    return [x[part, :] * float(not led) if part.stop > part.start else ex.zeros(0, x.shape[1]) for part, led in own]
+
+
 def joint_vector(tree: Tree, x: PerBody) -> Mat:
     """The vector over the velocities from one column per body: sums over driven bodies, 0 for locked joints."""
     return zero_locked(tree, sum_over_driven_bodies(tree, x))

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
-from dyn_service.dynamics.kinematics import influences, joint_values, motion_subspaces, zero_locked
+from dyn_service.dynamics.kinematics import independent_values, influences, joint_values, motion_subspaces, zero_locked
 from dyn_service.dynamics.newton_euler import inertias, inverse_dynamics
 from dyn_service.dynamics.rolled_tree import RolledTree, Walk
 from dyn_service.dynamics.spatial import Mat, constant
@@ -136,9 +136,7 @@ def solve(tree: Tree, M: Entries | Walk, x: Mat) -> Mat:
 def _solved(tree: Tree, M: Walk, x: Mat) -> Mat:
     """M^-1 x in a kernel as loops, x (nv, k)."""
     assert isinstance(tree, RolledTree)
-    own = zip(tree.in_v, tree.follows, strict=True)
-    rows = [x[part, :] * float(not led) if part.stop > part.start else ex.zeros(0, x.shape[1]) for part, led in own]
-    return ex.vertcat(*tree.loops.shared(rows, M))
+    return ex.vertcat(*tree.loops.shared(independent_values(tree, x), M))
 
 
 def mobility(tree: Tree, M: Entries | Walk, J: Mat) -> Mat:

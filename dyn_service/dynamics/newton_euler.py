@@ -1,4 +1,4 @@
-"""Inverse dynamics by the Newton-Euler equations with influence operators.
+"""Inverse dynamics by the Newton-Euler equations with influence operators, and control laws.
 
     V      = Psi_D G v                                  velocities                      Hamilton (V.4)
     A_i    = [omega_p x w;  omega_p x (omega_p x d)]    what velocity alone adds        (5a)
@@ -13,6 +13,13 @@ acceleration of the body's origin itself, not a spatial one: only angular veloci
 is never computed. Cost: O(N).
 
 Body axes throughout; in them (5a) reads R_CP applied to its world form, with omega_p and d in the parent's axes.
+
+Control laws have the errors e-dot = v_ref - v and e = q_ref - q, `Configuration.error`: the velocity that leads from q
+to q_ref in 1 s, for continuous joints the shorter way round.
+
+    computed torque   tau(q, v, a_ref + kp e + kd e-dot)            linearises the closed loop
+    joint by joint    tau + kp e + kd e-dot
+    of the state      tau + Kq e + Kv e-dot = tau - K (x - x_ref)   K = [Kq, Kv]
 """
 
 from __future__ import annotations
@@ -21,12 +28,14 @@ from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import (
     error,
+    independent_values,
     influences,
     joint_values,
     joint_vector,
     motion_subspaces,
     zero_locked,
 )
+from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Inertia, Mat, angular, cross, join, linear
 from dyn_service.dynamics.sweeps import PerBody, inward, kept, of_parent, outward
 from dyn_service.model.tree import Tree
@@ -140,13 +149,32 @@ def computed_torque(
     gravity: Mat,
     wrenches: PerBody | None = None,
 ) -> Mat:
-    """Inverse dynamics of a = a_ref + kd (v_ref - v) + kp (q_ref - q), which linearises the closed loop.
-
-    Of joints whose positions do not subtract, q_ref - q is the velocity that leads there in 1 s. For continuous
-    joints it is the shorter way round.
-    """
+    """Inverse dynamics of a = a_ref + kd e-dot + kp e."""
     a = zero_locked(tree, a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref))
     return inverse_dynamics(tree, q, v, a, gravity, wrenches)
+
+
+def joint_feedback(tree: Tree, q: Mat, v: Mat, q_ref: Mat, v_ref: Mat, kp: Mat, kd: Mat, tau: Mat) -> Mat:
+    """The efforts of a spring and a damper at each joint, and tau."""
+    return tau + kp * error(tree, q, q_ref) + kd * (v_ref - v)
+
+
+def state_feedback(
+    tree: Tree, q: Mat, v: Mat, q_ref: Mat, v_ref: Mat, position_gain: Mat, velocity_gain: Mat, tau: Mat
+) -> Mat:
+    """tau + Kq e + Kv e-dot. position_gain, velocity_gain: Kq and Kv, row by row; as loops a symbol of each matrix."""
+    factors = (position_gain, error(tree, q, q_ref)), (velocity_gain, v_ref - v)
+    if isinstance(tree, RolledTree):
+        columns = [(K, independent_values(tree, x)) for K, x in factors]
+        return ex.vertcat(*tree.loops.plus_products(independent_values(tree, tau), columns))
+    for K, x in factors:
+        tau = tau + ex.reshape(K, tree.nv, tree.nv).T @ x
+    return tau
+
+
+def limited(tree: Tree, tau: Mat, added: Mat, limit: Mat, free: Mat) -> Mat:
+    """tau + added, clipped to +-limit, and 0 where `free` is 0. NaN stays NaN: kernels keep the first operand then."""
+    return free * ex.fmin(ex.fmax(tau + added, -limit), limit)
 
 
 def link_motion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:

@@ -56,6 +56,7 @@ class Loop:
     own: symbols of the body's value. parent: symbols of the parent's value. children: symbols of the sum over the
     children. value: the body's value. given: the term that it adds to the sum of its parent (inward) or of all bodies
     (total, shared). matrix: the matrix of linear equations with this sum as right-hand side; own is then the solution.
+    products: added to this sum, each of an input (nv, nv) and a shared sum that was recorded before, by its number.
     """
 
     direction: Direction
@@ -66,6 +67,7 @@ class Loop:
     value: list[Mat] = field(default_factory=list)
     given: list[Mat] = field(default_factory=list)
     matrix: Walk | None = None
+    products: Sequence[tuple[Mat, int]] = ()
 
 
 @dataclass(eq=False)
@@ -252,6 +254,15 @@ class Loops:
             loop.given.append(flat(ex.densify(ex.matrix(of))))
         return [ex.reshape(own, *of.shape) for own, of in zip(loop.own, x, strict=True)]
 
+    def plus_products(self, x: Sequence[Mat], factors: Sequence[tuple[Mat, Sequence[Mat]]]) -> list[Mat]:
+        """Returns `shared` of x plus the sum of all K y. factors: K, an input (nv, nv), and y, as x with one column."""
+        first = len(self.recorded)
+        for _, y in factors:
+            self.shared(y)
+        found = self.shared(x)
+        self.recorded[-1].products = [(K, first + n) for n, (K, _) in enumerate(factors)]
+        return found
+
     def walk(
         self,
         start: Callable[[int], tuple[Mat, Mat | None]],
@@ -291,8 +302,8 @@ class Loops:
             return ex.sparsify(ex.jtimes(ex.matrix(expression), ex.vertcat(*symbols), ex.vertcat(*rates)))
 
         for loop in tuple(self.recorded):
-            if loop.direction == "total" or loop.matrix is not None:
-                raise NotRolledError("the rates of sums over all bodies, and of solutions, are not recorded")
+            if loop.direction == "total" or loop.matrix is not None or loop.products:
+                raise NotRolledError("the rates of sums over all bodies, of solutions and of products are not recorded")
             if loop.direction == "shared":
                 given = [ex.reshape(rate_of(x), -1, loop.size) for x in loop.given]
                 for own, changes in zip(loop.own, self.shared(given), strict=True):

@@ -32,11 +32,11 @@ _INPUTS: Mapping[str, tuple[str, ...]] = {
     "state_feedback": ("q", "v", "q_ref", "v_ref", "position_gain", "velocity_gain", "tau"),
     "limited": ("tau", "added", "limit", "free"),
 }
-"""The functions of `dynamics/feedback.py`, which are not rows of the table, and their inputs."""
+"""The functions of `dynamics/newton_euler.py`, which are not rows of the table, and their inputs."""
 
 
 def signature_of_term(robot: Robot, name: str) -> Signature:
-    """Returns the signature of a term of a law: of a row of the table or a function of `dynamics/feedback.py`."""
+    """Returns the signature of a term of a law: of a row of the table or another function of `newton_euler`."""
     if name in QUERIES:
         return robot.signature(QUERIES[name], "")
     inputs = []
@@ -46,7 +46,7 @@ def signature_of_term(robot: Robot, name: str) -> Signature:
         inputs.append(Operand(x, tuple(robot.sizes[size] for size in dims), kind, dims=dims))
     output = Operand("tau", (robot.nv,), "effort", dims=("nv",))
     padded = {operand.name: len(operand.shape) for operand in inputs if not operand.size}
-    return Signature(name, f"feedback.{name}", "moving", tuple(inputs), (output,) if output.size else (), padded)
+    return Signature(name, f"newton_euler.{name}", "moving", tuple(inputs), (output,) if output.size else (), padded)
 
 
 def evaluated(robot: Robot, name: str, inputs: Mapping[str, Array]) -> Array:

@@ -108,6 +108,10 @@ the time.
 """
 
 
+DRAWN_STATES = 40
+"""States whose inputs are in memory while a kernel is certified: all test states, and those that are compared."""
+
+
 def batch_sizes(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] | None:
     """Returns the states per vector of a kernel as loops, and the least number of states that certify it.
 
@@ -127,7 +131,7 @@ def batch_sizes(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] 
         while at_once:
             # A call needs its buffers and its result; a comparison also the result as given and two arrays of rounding.
             call = at_once * (inputs + results + rolled.workspace) + at_once * results
-            if 8 * (call + 3 * states * results) <= MAX_BYTES:
+            if 8 * (call + 3 * states * results + DRAWN_STATES * inputs) <= MAX_BYTES:
                 return at_once, states
             at_once //= 2
     return None
@@ -143,7 +147,7 @@ def check_size(graph: Graph | Rolled | Staged, tree: Tree, lanes: int) -> None:
         if graph.operations > MAX_OPERATIONS:
             raise _too_large_error(tree, graph.signature)
     elif batch_sizes(graph, lanes) is None:
-        operands = (*graph.signature.inputs, *graph.signature.outputs * 5)
+        operands = (*graph.signature.inputs * (1 + DRAWN_STATES), *graph.signature.outputs * 5)
         needed = 8 * (sum(operand.size for operand in operands) + graph.workspace)
         raise ResourceExhaustedError(
             f"{graph.signature.name} of robot '{tree.name}' needs {needed / 1e9:.1f} GB of memory, "

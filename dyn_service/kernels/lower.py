@@ -41,7 +41,7 @@ from dyn_service.kernels.llvm_ir import (
     word,
 )
 from dyn_service.kernels.loop import BODY, NARROW, NARROW_LANES, PLACES, SIZES
-from dyn_service.kernels.rolled import SOLVED_COLUMNS, Address, Elimination, Rolled, Step, Walks
+from dyn_service.kernels.rolled import SOLVED_COLUMNS, Address, Elimination, InputProducts, Rolled, Step, Walks
 from dyn_service.kernels.row_selection import is_selectable
 from dyn_service.kernels.signature import Operand
 from dyn_service.kernels.staged import Staged
@@ -276,6 +276,11 @@ class _Columns:
         def load(buffer: Any, entry: Any) -> Any:
             return b.load(self._after(b, buffer, entry), align=self._size, typ=vector)
 
+        def rounded(x: Any, i: Any, j: Any) -> Any:
+            if self._errors is None:
+                return x
+            return b.fmul(x, b.load(_error(b, vector, errors, i, j), align=self._size, typ=vector))
+
         def sums(i: Any, height: int, c: Any, width: int, part: int) -> None:
             """Emits `height` rows from i on, `width` columns from c on. part: 0, 1, 2 for columns of q, v, tau."""
             rows = [b.add(i, integer(k)) for k in range(height)]
@@ -292,16 +297,9 @@ class _Columns:
                 first, last = word(b, joints[0], columns[0]), word(b, joints[1], columns[-1])
             bounds = [(b.select(is_second, first, begin), b.select(is_second, last, end))]
             for m, (start, stop) in enumerate([*bounds, (begin, end)]):
-                factors = [lines_of(row)[m] for row in rows]
-                loop = loop_over(b, stop, start=start, values=found)
-                with loop as k:
-                    total, entries = list(loop.values), [load(column, b.add(k, integer(m * n))) for column in given]
-                    for r, row in enumerate(rows):
-                        factor = load(factors[r], k)
-                        for s, y in enumerate(entries, r * width):
-                            total[s] = self._more(b, total[s], factor, y, errors, row, k)
-                    loop.values = total
-                found = loop.values
+                factors = [(row, lines_of(row)[m]) for row in rows]
+                others = [self._after(b, column, m * n) for column in given]
+                found = _plus_products(b, vector, found, factors, others, (start, stop), rounded)
             for s, value in enumerate(found):
                 r, column = divmod(s, width)
                 at_column = b.mul(b.add(columns[column], integer(part * n)), integer(n * self._calls))
@@ -320,12 +318,42 @@ class _Columns:
         b.ret_void()
         return function
 
-    def _more(self, b: ir.IRBuilder, total: Any, x: Any, y: Any, errors: Any, i: Any, j: Any) -> Any:
-        """Emits total + x y, times the factor (i, j) in a kernel with errors."""
-        found = b.fadd(total, b.fmul(x, y, flags=_FLAGS), flags=_FLAGS)
-        if self._errors is None:
-            return found
-        return b.fmul(found, b.load(_error(b, self._vector, errors, i, j), align=self._size, typ=self._vector))
+
+def _plus_products(
+    b: ir.IRBuilder,
+    vector: ir.VectorType,
+    sums: Sequence[Any],
+    rows: Sequence[tuple[Any, Any]],
+    columns: Sequence[Any],
+    entries: tuple[Any, Any],
+    rounded: Callable[[Any, Any, Any], Any],
+) -> list[Any]:
+    """Emits the sums, row by row, plus the products of some rows of a matrix and some columns of another.
+
+    The sums stay in registers.
+
+    Args:
+        b: Where to emit.
+        vector: The type of each scalar.
+        sums: The sums.
+        rows: The index of each row, and its address.
+        columns: The address of each column.
+        entries: The first entry of rows and columns that is multiplied, and the one after the last.
+        rounded: Emits the rounding of a sum, from the index of its row and the entry.
+    """
+
+    def load(buffer: Any, entry: Any) -> Any:
+        return b.load(vector_address(b, buffer, vector, entry), align=8 * vector.count, typ=vector)
+
+    loop = loop_over(b, entries[1], start=entries[0], values=sums)
+    with loop as k:
+        total, others = list(loop.values), [load(column, k) for column in columns]
+        for r, (i, row) in enumerate(rows):
+            x = load(row, k)
+            for s, y in enumerate(others, r * len(columns)):
+                total[s] = rounded(b.fadd(total[s], b.fmul(x, y, flags=_FLAGS), flags=_FLAGS), i, k)
+        loop.values = total
+    return loop.values
 
 
 def _ends_of(parts: Sequence[slice]) -> tuple[list[int], list[int]]:
@@ -617,8 +645,25 @@ class _Passes:
                 else:
                     self._call(others, b.add(b.mul(kind_below, kinds), kind), own, below)
 
+    def _multiply(self, of: InputProducts) -> None:
+        """Emits products with inputs, for several rows at a time."""
+        b, vector, count = self._b, self._vector, self._rolled.velocities
+        rounded, whole = _rounding(b, vector, self._rolled, self._source), (integer(0), integer(count))
+        total = self._after(self._shared, count * of.column)
+        factors = [(self._after(self._source, K), self._after(self._shared, count * x)) for K, x in of.factors]
+        for first, last, height in _tiles(0, count):
+            with loop_over(b, integer(last), start=integer(first), step=height) as i:
+                rows = [b.add(i, integer(r)) for r in range(height)]
+                cells = [vector_address(b, total, vector, row) for row in rows]
+                sums = [b.load(cell, align=self._size, typ=vector) for cell in cells]
+                for K, x in factors:
+                    lines = [(row, vector_address(b, K, vector, b.mul(row, integer(count)))) for row in rows]
+                    sums = _plus_products(b, vector, sums, lines, [x], whole, rounded)
+                for value, cell in zip(sums, cells, strict=True):
+                    b.store(value, cell, align=self._size)
+
     def _solve(self, after: int) -> None:
-        """Emits the equations that are solved after this number of passes."""
+        """Emits the equations that are solved after this number of passes, and the products with inputs."""
         rolled = self._rolled
         for n, equations in enumerate(rolled.equations):
             if equations.after == after:
@@ -627,6 +672,9 @@ class _Passes:
                 self._equations.factor()
                 for column in range(equations.first, equations.first + equations.count):
                     self._equations.solve(self._after(self._shared, rolled.velocities * column))
+        for products in rolled.input_products:
+            if products.after == after:
+                self._multiply(products)
 
 
 class _Factors:

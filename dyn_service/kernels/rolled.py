@@ -10,7 +10,8 @@ one. What a later pass needs is stored per body. So
 
 A pass is one graph per kind of body; the numbers of a body are read from a table. After the passes, walks compute the
 outputs that belong to pairs of bodies: the mass matrix, Jacobians. Where accelerations are solutions with the mass
-matrix, it is computed and factored between two passes. `lower.py` emits passes and walks as LLVM IR.
+matrix, it is computed and factored between two passes. Products with matrices that are inputs, the gains of a control
+law, are computed between two passes, too. `lower.py` emits passes and walks as LLVM IR.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ from dyn_service.model.tree import Tree
 
 SOLVED_COLUMNS = 8
 """Columns of matrices that linear equations are solved for at a time."""
+
+_NO_KIND = -1
+"""The kind of body that has a symbol which no expression may contain."""
 
 _SAME = {"nl": "nb", "nm": "nb"}
 """Other names of dimensions along which each body has its own entries."""
@@ -182,6 +186,18 @@ class Equations:
     count: int
 
 
+class InputProducts(NamedTuple):
+    """Products with inputs (nv, nv) that are added to a column of the shared sums between two passes.
+
+    after: number of passes before. column: the column. factors: the first entry of each input among the inputs, and the
+    column of the shared sums that it is multiplied with.
+    """
+
+    after: int
+    column: int
+    factors: tuple[tuple[int, int], ...]
+
+
 class SolvedMatrix(NamedTuple):
     """An output (nv, nv) that is replaced by the solutions with the matrix of the equations.
 
@@ -233,6 +249,7 @@ class Rolled:
     velocities: int
     shared: int
     equations: tuple[Equations, ...]
+    input_products: tuple[InputProducts, ...]
     solved: tuple[SolvedMatrix, ...]
     products: tuple[Product, ...]
     elimination: Elimination
@@ -294,6 +311,7 @@ class Rolled:
         solutions = sum(factored + of.count * solved for of in self.equations)
         solutions += len(self.solved) * self.velocities * solved
         solutions += len(self.products) * self.velocities * (self.velocities + 2 * sum(self.elimination.column))
+        solutions += sum(len(of.factors) for of in self.input_products) * self.velocities**2
         return sum(of[k] for of in counts for k in self.kind) + self._visits() + 2 * solutions
 
     def _visits(self) -> int:
@@ -521,6 +539,8 @@ class _Passes:
         dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
         if dims == ["nt"]:
             return self._of_parameters(buffer, start)
+        if buffer == "input" and dims == ["nv", "nv"]:
+            return [(Address(buffer, start), _NO_KIND)]  # one symbol of a matrix, for products only
         if unknown := [dim for dim in dims if isinstance(dim, str) and dim not in self.entries]:
             raise NotRolledError(f"an operand has the dimension {unknown[0]}")
         if sum(isinstance(dim, str) for dim in dims) > 1:
@@ -560,6 +580,7 @@ class _Passes:
                 self._know(symbol, Address("own", 0), k, 0)
             expressions = [(x, k) for part in (loop.value, loop.given) for k, x in enumerate(part)]
             ready = max((self._ready(x, k) for x, k in expressions), default=0)
+            ready = max([ready, *(self.at[n] for _, n in loop.products)])
             if loop.matrix is not None:
                 self._know_states(loop.matrix)
                 ready = max(ready, *(self._ready(x, k) for x, k in _of_walk(loop.matrix)))
@@ -691,6 +712,15 @@ class _Passes:
             for n, of in enumerate(self.loops.recorded)
             if of.matrix is not None
         ]
+        products = [
+            InputProducts(
+                before[self.at[n]],
+                self.base[n],
+                tuple((self.places[K.data[0].name].first, self.base[m]) for K, m in of.products),
+            )
+            for n, of in enumerate(self.loops.recorded)
+            if of.products
+        ]
         return Rolled(
             self.signature,
             self.kind,
@@ -709,6 +739,7 @@ class _Passes:
             tree.nv,
             self.columns,
             tuple(equations),
+            tuple(products),
             tuple(self.solved),
             tuple(self.products),
             elimination,

@@ -1,8 +1,8 @@
 """Control laws given as data (`api/laws.py`): checked arrays, evaluation at a state, and terms for compiled steps.
 
-A law is a sum of terms; each is a row of the table or a function of `dynamics/feedback.py`, computed by a kernel. One
-state at a time, the kernels are called from here; many steps at a time, they are called in compiled code, with the same
-bits. Locked joints get no effort.
+A law is a sum of terms; each is a row of the table or a function of `dynamics/newton_euler.py`, computed by a kernel.
+One state at a time, the kernels are called from here; many steps at a time, they are called in compiled code, with the
+same bits. Locked joints get no effort.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dyn_service.support.suggestions import did_you_mean
 class Term(NamedTuple):
     """One kernel of a law.
 
-    name: a row of the table or a function of `dynamics/feedback.py`. inputs: its arrays (steps or 1, ..., n), `q` or
-    `v`, or the output of an earlier term. output: the name of its result. model: the robot whose kernel it is; None:
+    name: a row of the table or a function of `dynamics/newton_euler.py`. inputs: its arrays (steps or 1, ..., n), `q`
+    or `v`, or the output of an earlier term. output: the name of its result. model: the robot whose kernel it is; None:
     the simulated one. gravity: whether it has the gravity of the simulation.
     """
 

@@ -143,7 +143,6 @@ STAGES: dict[str, tuple[str, ...]] = {
     "dynamics/coriolis.py": ("tests/engine/test_regressors.py",),
     "dynamics/regressors.py": ("tests/engine/test_regressors.py",),
     "dynamics/expressions.py": ("tests/dynamics/test_expressions.py", _NUMBERS),
-    "dynamics/feedback.py": ("tests/simulation/test_laws.py",),
     "dynamics/hamilton.py": (_NUMBERS, "tests/theory/test_hamilton.py", "tests/theory/test_momentum_rates.py"),
     "formulations/base_parameters.py": ("tests/engine/test_regressors.py",),
     "formulations/verification.py": (
@@ -155,6 +154,12 @@ STAGES: dict[str, tuple[str, ...]] = {
     "formulations/bodies.py": ("tests/theory/test_bodies.py", "tests/theory/test_projected.py"),
     "formulations/systems.py": ("tests/theory/test_problems.py", "tests/theory/test_particles.py"),
     "dynamics/mass_matrix.py": (_NUMBERS, "tests/engine/test_robot.py", "tests/theory/test_newton_euler.py"),
+    "dynamics/newton_euler.py": (
+        _NUMBERS,
+        "tests/theory/test_newton_euler.py",
+        "tests/engine/test_robot.py",
+        "tests/simulation/test_laws.py",
+    ),
     "dynamics/passive.py": (
         _NUMBERS,
         "tests/model/test_mimic.py",

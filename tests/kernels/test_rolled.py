@@ -21,6 +21,7 @@ from dyn_service.dynamics import newton_euler, sweeps
 from dyn_service.dynamics.kinematics import joint_values, joint_vector
 from dyn_service.dynamics.rolled_tree import NotRolledError
 from dyn_service.engine.robot import Robot
+from dyn_service.engine.rollouts import signature_of_term
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import budget, certify, frames, lower
 from dyn_service.kernels import loop as loops
@@ -98,8 +99,13 @@ def long_chain() -> Robot:
     return Robot.from_text(chain(100))
 
 
+def signature_of(robot: Robot, row: str, method: str, variant: Variant) -> Signature:
+    """row: of the table, or a term of a law."""
+    return robot.signature(QUERIES[row], method, variant) if row in QUERIES else signature_of_term(robot, row)
+
+
 def kernel_of(robot: Robot, row: str, method: str, variant: Variant) -> tuple[Rolled, Signature]:
-    signature = robot.signature(QUERIES[row], method, variant)
+    signature = signature_of(robot, row, method, variant)
     return roll(frames.kernel_tree(robot.tree, signature.bodies), signature), signature
 
 
@@ -128,7 +134,7 @@ def _outputs(found: Any) -> tuple[np.ndarray, ...]:
 
 
 def assert_equal(robot: Robot, row: str, method: str, variant: Variant, locked: Sequence[str] = ()) -> None:
-    signature = robot.signature(QUERIES[row], method, variant)
+    signature = signature_of(robot, row, method, variant)
     model = frames.kernel_tree(robot.tree.locked(locked), signature.bodies)
     inputs = inputs_of(robot.tree, signature, iter(parameters_of(model.tree).values()))
     kernel = compiled(roll(model, signature), optimised=False)[0]
@@ -243,6 +249,23 @@ def test_joints_that_follow_others_with_wrenches_numbers_and_locks(following: Ro
     assert_equal(following, "forward_dynamics", "articulated", WITHOUT_WRENCHES, locked=["joint_1"])
     for row in PAIRS:
         assert_equal(following, row, "", WITHOUT_WRENCHES, locked=["joint_1"])
+
+
+@pytest.mark.parametrize("name", ["mixed", "manifold", "following"])
+def test_products_with_matrices_that_are_inputs(name: str, request: pytest.FixtureRequest) -> None:
+    robot = request.getfixturevalue(name)
+    assert_equal(robot, "state_feedback", "", WITHOUT_WRENCHES)
+    if name == "following":  # others may have a reference that is no rotation in some states
+        assert_certified(robot, "state_feedback", "")
+
+
+def test_a_matrix_that_is_an_input_is_for_products_only(mixed: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scaled(tree: Tree, **given: ex.Matrix) -> ex.Matrix:
+        return given["position_gain"] * given["tau"]
+
+    monkeypatch.setattr(newton_euler, "state_feedback", scaled)
+    with pytest.raises(NotRolledError):
+        kernel_of(mixed, "state_feedback", "", WITHOUT_WRENCHES)
 
 
 def apart(bodies: int, follows: Mapping[str, tuple[str, float]] = MappingProxyType({})) -> Robot:
@@ -513,8 +536,11 @@ def test_a_kernel_that_needs_too_much_memory_is_refused(
 
 @pytest.mark.parametrize("row", ["inverse_dynamics", "forward_dynamics", "mass_matrix"])
 def test_the_certificate_finds_an_error(row: str) -> None:
-    robot = Robot.from_text(chain(20))
-    given, _ = kernel_of(robot, row, next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
+    assert_certified(Robot.from_text(chain(20)), row, next(iter(QUERIES[row].kernels)))
+
+
+def assert_certified(robot: Robot, row: str, method: str) -> None:
+    given, _ = kernel_of(robot, row, method, WITHOUT_WRENCHES)
     kernel = compiled(given)[0]
     found = certify.difference(kernel, given, robot.tree)
     assert found.states == len(certify.POSITIONS)

@@ -22,7 +22,7 @@ from dyn_service import (
 )
 from dyn_service.api.laws import SimulationLaw
 from dyn_service.api.queries import QUERIES, Inertial, JointNumbers, Overlay, Payload
-from dyn_service.engine.rollouts import evaluated
+from dyn_service.engine.rollouts import evaluated, signature_of_term
 from dyn_service.kernels import budget
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.simulation import laws as evaluation
@@ -315,13 +315,16 @@ def test_a_large_robot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "MAX_UNROLLED", 1000)
     robot = Robot.from_text(chain(17))
     q, v = state_of(robot, (2,))
+    gain = np.random.default_rng(4).normal(size=(17, 34))
     for law in (
         PDLaw(kp=20.0, kd=2.0, q_ref=q[:, None], compensation="gravity", limit=9.0),
         ComputedTorqueLaw(kp=20.0, kd=2.0, q_ref=q[:, None]),
+        StateFeedbackLaw(gain=gain, q_ref=q[:, None], limit=9.0),
+        StateFeedbackLaw(gain=np.stack([gain, 2.0 * gain])[:, None], q_ref=q[:, None]),
     ):
         same(robot, law, q, v, steps=10)
-    step = robot.signature(QUERIES["step"], "semi_implicit_euler")
-    assert budget.rolled_if_large(kernel_tree(robot.tree, step.bodies), step) is not None
+    for kernel in (robot.signature(QUERIES["step"], "semi_implicit_euler"), signature_of_term(robot, "state_feedback")):
+        assert budget.rolled_if_large(kernel_tree(robot.tree, kernel.bodies), kernel) is not None
 
 
 @pytest.mark.parametrize(
