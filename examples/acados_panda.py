@@ -1,10 +1,12 @@
 """A motion of the Panda within its torque limits, planned by acados with exported dynamics and their derivatives.
 
+acados integrates the accelerations, which CasADi calls; with `--generic` it calls the exported steps without CasADi.
 Needs acados with its Python interface acados_template (see docs/export.md), the extra `symbolic` and a C compiler. It
 writes into the current folder.
 """
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -19,20 +21,25 @@ except ImportError:
     print("acados is not installed: see docs/export.md")
     sys.exit(0)
 
-KNOTS, TIME_S = 20, 0.5
+KNOTS, TIME_S, GENERIC = 20, 0.5, "--generic" in sys.argv
 robot = Robot.from_urdf(Path(__file__).parent.parent / "urdf" / "panda.urdf")
 n, folder = robot.nv, Path("panda_c").resolve()
-files = robot.export(["forward_dynamics", "forward_dynamics_derivatives"], folder, force=True)
+files = robot.export(["forward_dynamics", "forward_dynamics_derivatives"], folder, acados="rk4", force=True)
 library = [file for file in files if file.name.startswith("lib")]
 if not library:
     sys.exit("no linker is installed: the example needs a shared library")
 
 q, v, tau = (ca.MX.sym(name, n) for name in ("q", "v", "tau"))
-accelerations = ca.external("panda_forward_dynamics", str(library[0]))
 model = AcadosModel()
 model.name, model.x, model.u, model.xdot = "panda_motion", ca.vertcat(q, v), tau, ca.MX.sym("xdot", 2 * n)
-model.f_expl_expr = ca.vertcat(v, accelerations(q, v, tau))
-model.f_impl_expr = model.xdot - model.f_expl_expr
+if GENERIC:
+    shutil.copy(folder / "panda_acados.c", ".")  # acados compiles a file in the current folder
+    model.dyn_ext_fun_type, model.dyn_generic_source = "generic", "panda_acados.c"
+    model.dyn_disc_fun, model.dyn_disc_fun_jac, model.p = "panda_disc_fun", "panda_disc_fun_jac", ca.MX.sym("dt")
+else:
+    accelerations = ca.external("panda_forward_dynamics", str(library[0]))
+    model.f_expl_expr = ca.vertcat(v, accelerations(q, v, tau))
+    model.f_impl_expr = model.xdot - model.f_expl_expr
 
 start = robot.neutral()
 start[3], start[5] = -1.5, 1.5
@@ -49,7 +56,9 @@ cost.yref_e = np.concatenate([goal, np.zeros(n)])
 cost.yref = np.concatenate([cost.yref_e, hold])
 limits.lbu, limits.ubu, limits.idxbu = -most, most, np.arange(n)
 limits.x0 = rest = np.concatenate([start, np.zeros(n)])
-options.tf, options.integrator_type, options.nlp_solver_type = TIME_S, "ERK", "SQP"  # RK4, one step between knots
+options.tf, options.nlp_solver_type = TIME_S, "SQP"
+options.integrator_type = "DISCRETE" if GENERIC else "ERK"  # RK4, one step between knots
+ocp.parameter_values = np.array([TIME_S / KNOTS] if GENERIC else [])
 options.hessian_approx, options.qp_solver = "GAUSS_NEWTON", "PARTIAL_CONDENSING_HPIPM"
 # The library of acados' code is linked with that of the robot, and finds it there.
 options.model_external_shared_lib_dir, options.model_external_shared_lib_name = str(folder), "panda"

@@ -145,6 +145,7 @@ def listed(name: str) -> Query:
         rejects_mimic=frozenset(m for m in methods if any(k in p.rejects_mimic for p, k in of[m])),
         cost_exponent=MappingProxyType(exponents),
         passive=MappingProxyType(acting),
+        inertia=frozenset(m for m in methods if any(k in p.inertia for p, k in of[m])),
         parts=parts,
     )
 

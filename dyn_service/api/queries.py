@@ -512,6 +512,7 @@ class RobotQueries(RobotProperties, ABC):
         },
         bodies="links",
         control=False,
+        inertia=False,
     )
     def point_motion(
         self,
@@ -622,6 +623,7 @@ class RobotQueries(RobotProperties, ABC):
         inverts_mass_matrix=("beta",),
         rejects_mimic=("beta",),
         passive={"D": (), "beta": ("armature",)},
+        inertia=("beta",),
     )
     def influence_operators(
         self,
@@ -687,6 +689,7 @@ class RobotQueries(RobotProperties, ABC):
         equation="Newton-Euler, 'spring or damper in f': p(q, v), see `dyn_service.dynamics.passive`",
         kernel="passive.passive_forces",
         control=False,
+        inertia=False,
     )
     def passive_forces(
         self,
@@ -987,6 +990,7 @@ class RobotQueries(RobotProperties, ABC):
         kernel="regressors.inverse_dynamics",
         bodies="links",
         control=False,
+        inertia=False,
     )
     def inverse_dynamics_regressor(
         self,
@@ -1038,7 +1042,11 @@ class RobotQueries(RobotProperties, ABC):
         """The matrix Y_p(q, v) with p = M(q) v = Y_p theta, for identification without accelerations."""
 
     @query(
-        equation="Hamilton (4), (6), (7), linear in theta", kernel="regressors.energy", bodies="links", control=False
+        equation="Hamilton (4), (6), (7), linear in theta",
+        kernel="regressors.energy",
+        bodies="links",
+        control=False,
+        inertia=False,
     )
     def energy_regressor(
         self,
@@ -1329,6 +1337,7 @@ class RobotQueries(RobotProperties, ABC):
         },
         bodies="links",
         control=False,
+        inertia=False,
     )
     def point_motion_derivatives(
         self,

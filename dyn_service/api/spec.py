@@ -306,7 +306,8 @@ class Query(Row):
     inverts_mass_matrix: choices that need the inverse mass matrix. cost_exponent: by choice, the power of the number of
     bodies with which the cost of a state grows, in addition to writing the outputs; see `api.cost`. rejects_mimic:
     choices without an answer for robots with mimic joints. passive: by choice, the passive joint properties on which
-    the answer depends. parts: the rows of a list, see `api.lists`; () for a row of the table.
+    the answer depends. inertia: choices whose answer depends on the inertia of bodies. parts: the rows of a list, see
+    `api.lists`; () for a row of the table.
     """
 
     kernels: Mapping[str, str]
@@ -316,6 +317,7 @@ class Query(Row):
     rejects_mimic: frozenset[str]
     cost_exponent: Mapping[str, CostExponent]
     passive: Mapping[str, frozenset[PassivePart]]
+    inertia: frozenset[str]
     parts: tuple[Query, ...] = ()
 
     def result(self, outputs: Mapping[str, Any]) -> Any:
@@ -523,6 +525,7 @@ def query(
     rejects_mimic: bool | tuple[str, ...] = False,
     cost_exponent: CostExponent | Mapping[str, CostExponent] = 1,
     passive: tuple[PassivePart, ...] | Mapping[str, tuple[PassivePart, ...]] = (),
+    inertia: bool | tuple[str, ...] = True,
 ) -> Callable[[_F], _F]:
     """Declares a method as a row computed by kernels.
 
@@ -538,14 +541,18 @@ def query(
         cost_exponent: The exponent of the number of bodies in its cost; or one by choice of kernel.
         passive: The passive joint properties on which its answer depends; or these by choice of kernel. If there are
             any, the method needs an option to disable them, see `arguments.Passive`.
+        inertia: Of a method with an overlay: whether its answer depends on the inertia of bodies; or the choices of
+            kernel for which this holds.
     """
 
     def declare(method: _F) -> _F:
         kernels = {"": kernel} if isinstance(kernel, str) else dict(kernel)
-        inverts, rejects = (
-            frozenset(kernels if of is True else of or ()) for of in (inverts_mass_matrix, rejects_mimic)
-        )
         row = _row(method, equation)
+        overlaid = any(spec.kind == "overlay" for spec in row["inputs"].values())
+        inverts, rejects, depends = (
+            frozenset(kernels if of is True else of or ())
+            for of in (inverts_mass_matrix, rejects_mimic, overlaid and inertia)
+        )
         row["options"] = MappingProxyType({n: _with_role(o, kernels) for n, o in row["options"].items()})
         exponents = MappingProxyType(
             dict(cost_exponent) if isinstance(cost_exponent, Mapping) else dict.fromkeys(kernels, cost_exponent)
@@ -560,6 +567,7 @@ def query(
             rejects_mimic=rejects,
             cost_exponent=exponents,
             passive=MappingProxyType({name: frozenset(parts) for name, parts in acting.items()}),
+            inertia=depends,
         )
         _check(made)
         _QUERIES[made.name] = made

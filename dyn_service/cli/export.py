@@ -10,7 +10,7 @@ import typer
 from dyn_service.cli.console import ROBOT, Joints, Mimic, Root, XacroArguments, assigned, robot_file, say, tell
 from dyn_service.errors import InvalidArgumentError
 
-_FUNCTIONS_ONLY, _FMU_ONLY = ("queries", "wrenches"), ("integrator", "dt", "effort_limits", "imus")
+_FUNCTIONS_ONLY, _FMU_ONLY = ("queries", "wrenches", "acados"), ("integrator", "dt", "effort_limits", "imus")
 
 
 def export(
@@ -42,6 +42,10 @@ def export(
     friction: Annotated[
         bool, typer.Option(help="Joint damping and Coulomb friction are inputs. Of an FMU: parameters.")
     ] = False,
+    acados: Annotated[
+        str | None,
+        typer.Option(metavar="INTEGRATOR", help="Also write discrete dynamics for acados, in C, by rk4 or another."),
+    ] = None,
     fmu: Annotated[
         int | None, typer.Option(metavar="2|3", help="Write an FMU of this version of FMI instead of functions.")
     ] = None,
@@ -88,7 +92,7 @@ def export(
         options |= {"payload": loaded[0] if loaded else None, "friction": friction, "imus": sensors}
         say(robot.export_fmu(path, **options, target=target, name=name, force=force))  # type: ignore[arg-type]
         return
-    inputs: dict[str, Any] = {"wrenches": pushed, "payload": loaded, "friction": friction}
+    inputs: dict[str, Any] = {"wrenches": pushed, "payload": loaded, "friction": friction, "acados": acados}
     for path in robot.export(
         _split(queries), output or Path(_one_name(robot.name)), **inputs, target=target, name=name, force=force
     ):

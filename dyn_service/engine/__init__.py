@@ -6,7 +6,7 @@ wrenches         external wrenches of a call -> inputs of kernels
 altered_trees    the trees of a robot with an overlay or payload
 overlaid_robot   a robot with an overlay: kernels of the original, changed numbers
 rows             names and axes of the rows of results
-export           queries as C functions: header, self-test, CMake file
+export           queries as C functions: header, self-test, CMake file, acados.c for acados
 exported_inputs  inputs of exported functions for wrenches, payload, friction
 fmu              a robot as an FMU: fmu.c, which it compiles, and modelDescription.xml
 rollouts         many steps of a simulation, with a control law

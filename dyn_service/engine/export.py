@@ -13,6 +13,8 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from importlib import resources
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +72,7 @@ def export(
     wrenches: Iterable[str] = (),
     payload: Iterable[str] = (),
     friction: bool = False,
+    acados: str | None = None,
     target: str = "host",
     name: str | None = None,
     force: bool = False,
@@ -83,6 +86,7 @@ def export(
         prefix = f"robot_{prefix}"
     place, machine = path_of("folder", folder), target_of(target)
     names = [f"{prefix}.o", f"{prefix}.h", f"{prefix}_selftest.c", "CMakeLists.txt"]
+    names += [] if acados is None else [f"{prefix}_acados.c"]
     library = place / f"lib{prefix}{machine.ending}"
     for path in (*(place / each for each in names), library):
         reject_existing("folder", path, force)
@@ -91,6 +95,8 @@ def export(
     if wrong:
         raise InvalidArgumentError(f"queries must be names of queries, found {reprlib.repr(wrong[0])}", path="queries")
     named = [chosen(each) for each in asked]
+    steps = [] if acados is None else _discrete_dynamics(robot, acados)
+    named += steps
     rows = {(row.name, method): (row, method) for row, method in named}.values()  # each once
     if not rows:
         raise InvalidArgumentError("name at least one query to export", path="queries")
@@ -107,6 +113,9 @@ def export(
         _self_test(robot, functions, prefix, machine).encode(),
         _CMAKE.replace("@name@", prefix).encode(),
     ]
+    if steps:
+        made = {(row.name, method): function for function, (row, method) in functions.items()}
+        contents.append(_acados(*(made[row.name, method] for row, method in steps), prefix, machine).encode())
     linked = _linked(machine, library.name, code, external)
     if linked is not None:
         names.append(library.name)
@@ -215,7 +224,6 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
     Raises:
         FailedPreconditionError: The row has no answer for this robot.
         ResourceExhaustedError: The kernel needs too many operations.
-        UnimplementedError: A list of queries has several kernels.
     """
     robot._reject_mimic(row, method)
     robot._refuse_massless(row, method)
@@ -227,15 +235,8 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
     name = "_".join((prefix, query, *(() if plain else (method,)))).replace("+", "_and_")
     own = extra.defaults(robot, row, method)
     signature, entering = with_inputs(robot, extra, kernel, len(row.required), own)
-    try:
-        graph = robot._library.graph(kernel)
-    except UnimplementedError:
-        raise UnimplementedError(
-            f"{query} of robot '{robot.name}' cannot be one function: its kernels are loops over the bodies, one for "
-            f"each query; export {', '.join(part.name for part in row.parts)} separately",
-            path="queries",
-        ) from None
-    return Function(name, signature, graph, len(row.required), robot._defaults_of(row) | own, len(own), entering)
+    graphs = robot._library.graphs(kernel)
+    return Function(name, signature, graphs, len(row.required), robot._defaults_of(row) | own, len(own), entering)
 
 
 def _linked(target: Target, name: str, code: bytes, external: Sequence[str]) -> bytes | None:
@@ -345,15 +346,13 @@ def _header(
             lines += _lists(f"{label}, {row.labels[label].text}:", of)
         if any(operand.kind == "link" for operand in signature.inputs):
             lines += _lists("links:", robot.link_names)
-        given = [f"const double *{operand.name}" for operand in signature.inputs]
-        given += [f"double *{_argument(operand, signature.inputs)}" for operand in signature.outputs]
         jacobian = jacobian_of(function, [*functions])
         if jacobian is not None:
             lines += ["", f"jac_{function.name}: its Jacobian, from {jacobian.name}."]
         parts += [
             _comment(lines),
             f"#define {function.name.upper()}_W {function.workspace(machine)}\n",
-            f"int {function.name}_eval({', '.join([*given, 'double *w'])});\n",
+            _prototype(function),
             _declared(function.name),
             "" if jacobian is None else _declared(f"jac_{function.name}"),
         ]
@@ -370,6 +369,39 @@ def _passive(robot: Robot, row: Query, method: str, extra: ExtraInputs) -> str:
 def _argument(operand: Operand, inputs: Sequence[Operand]) -> str:
     """Returns the name of an output's argument: an output may have the name of an input."""
     return f"{operand.name}_out" if operand.name in {each.name for each in inputs} else operand.name.replace(".", "_")
+
+
+def _prototype(function: Function) -> str:
+    signature = function.signature
+    given = [f"const double *{operand.name}" for operand in signature.inputs]
+    given += [f"double *{_argument(operand, signature.inputs)}" for operand in signature.outputs]
+    return f"int {function.name}_eval({', '.join([*given, 'double *w'])});\n"
+
+
+def _discrete_dynamics(robot: Robot, integrator: str) -> list[tuple[Query, str]]:
+    """Returns the rows of acados' discrete dynamics."""
+    if robot.nq != robot.nv:
+        raise FailedPreconditionError(
+            f"robot '{robot.name}' has no discrete dynamics for acados: acados differentiates with respect to the "
+            f"{robot.nq} entries of q, step_derivatives with respect to its changes along the {robot.nv} entries of v",
+            path="acados",
+        )
+    return [chosen(f"{row}:{integrator}") for row in ("step", "step_derivatives")]
+
+
+def _acados(step: Function, derivatives: Function, prefix: str, machine: Target) -> str:
+    """Returns the C file of acados' discrete dynamics: `acados.c` after the robot's numbers."""
+    names = ["q", "v", "tau"]
+    starts = accumulate((operand.size for operand in step.named_inputs[3:]), initial=0)
+    names += [f"p + {start}" for start, _ in zip(starts, step.named_inputs[3:], strict=False)]
+    names += ["NULL"] * (len(step.signature.inputs) - len(names))
+    values = {"NV": step.signature.inputs[1].size, "INPUTS": ", ".join(names)}
+    values |= {"DISC_FUN": f"{prefix}_disc_fun", "DISC_FUN_JAC": f"{prefix}_disc_fun_jac"}
+    for macro, function in (("STEP", step), ("DERIVATIVES", derivatives)):
+        values |= {macro: f"{function.name}_eval", f"{macro}_W": function.workspace(machine)}
+    macros = "".join(f"#define {name} {value}\n" for name, value in values.items())
+    common = resources.files("dyn_service.engine").joinpath("acados.c").read_text("utf-8")
+    return f"{macros}{_prototype(step)}{_prototype(derivatives)}\n{common}"
 
 
 def _declared(name: str) -> str:

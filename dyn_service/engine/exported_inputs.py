@@ -54,8 +54,12 @@ class ExtraInputs:
 
     def of(self, row: Query, method: str) -> Variant:
         """Returns the variant of a row's kernel."""
-        overlay = row.overlay is not None and bool(self.payload or self.of_joints(row, method))
+        overlay = row.overlay is not None and bool(self.loaded(row, method) or self.of_joints(row, method))
         return Variant(row.wrenches is not None and bool(self.wrenches), overlay)
+
+    def loaded(self, row: Query, method: str) -> tuple[str, ...]:
+        """Returns the links whose payloads are inputs of a row."""
+        return self.payload if method in row.inertia else ()
 
     def of_joints(self, row: Query, method: str) -> list[str]:
         """Returns those of damping and friction that are inputs of a row."""
@@ -66,8 +70,8 @@ class ExtraInputs:
         """Returns the default numbers of the inputs of a row, by name."""
         variant = self.of(row, method)
         found = {"wrenches": np.zeros((len(self.wrenches), 6))} if variant.wrenches else {}
-        if variant.overlay and self.payload:
-            found["payload"] = np.zeros((len(self.payload), OF_BODY))
+        if carrying := self.loaded(row, method):
+            found["payload"] = np.zeros((len(carrying), OF_BODY))
         if variant.overlay and robot.sizes["nr"]:
             found |= {name: np.array(getattr(robot.tree.passive, name)) for name in self.of_joints(row, method)}
         return found
@@ -132,7 +136,8 @@ def _entered(robot: Robot, extra: ExtraInputs, kernel: Signature, symbols: Mappi
                 parts[body] += at.wrench(link, W)
         elif operand.kind == "overlay" and operand.name.endswith(f".{BODIES}"):
             parts = ex.vertsplit(numbers[BODIES], OF_BODY)
-            for link, body, x in moved(extra.payload, symbols.get("payload", ex.zeros(0, 1)), OF_BODY):
+            payloads = moved(extra.payload, symbols["payload"], OF_BODY) if "payload" in symbols else []
+            for link, body, x in payloads:
                 parts[body] = _carried(parts[body], x, at.rotation[link], at.origin[link])
         elif operand.kind == "overlay":
             name = operand.name.rpartition(".")[2]

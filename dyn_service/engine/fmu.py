@@ -227,8 +227,8 @@ def _parameters(robot: Robot, loaded: bool, rate_of_joint: Mapping[str, int]) ->
 def _with_numbers(robot: Robot, row: Query, method: str, name: str) -> Function:
     """Returns the function of a row with the numbers of bodies and joints as inputs."""
     signature = robot.signature(row, method, Variant(overlay=True))
-    graph = robot._library.graph(signature)
-    return Function(f"{name}_with", signature, graph, len(row.required), robot._defaults_of(row))
+    graphs = robot._library.graphs(signature)
+    return Function(f"{name}_with", signature, graphs, len(row.required), robot._defaults_of(row))
 
 
 def _numbers(
@@ -369,9 +369,10 @@ def _in_c(functions: Sequence[Function]) -> str:
     """
     lines = ["#include <math.h>", "#include <string.h>"]
     for function in functions:
-        if isinstance(function.graph, Rolled) or function.graph.is_rolled:
+        (graph,) = function.graphs
+        if isinstance(graph, Rolled) or graph.is_rolled:
             return ""
-        program = function.graph.program
+        program = graph.program
         lines += ["", _prototype(function), "{", "    (void)w;"]
         lines += [f"    memset(y{k}, 0, {8 * count});" for k, count in enumerate(program.outputs)]
         for k, (operation, first, second) in enumerate(program.instructions):

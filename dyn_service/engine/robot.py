@@ -390,6 +390,7 @@ class Robot(RobotQueries):
         wrenches: Iterable[str] = (),
         payload: Iterable[str] = (),
         friction: bool = False,
+        acados: str | None = None,
         target: str = "host",
         name: str | None = None,
         force: bool = False,
@@ -403,24 +404,26 @@ class Robot(RobotQueries):
             wrenches: Links on which the functions take external wrenches.
             payload: Links that carry a body whose mass, centre and inertia are inputs.
             friction: Whether damping and Coulomb friction of the joints are inputs.
+            acados: The integrator of discrete dynamics for acados, which are written too, as C source; None: nothing.
             target: The processor, one of `kernels.export.TARGETS`.
             name: The first part of all names; None: the robot's name.
             force: Whether to overwrite existing files.
 
         Returns:
-            The files: object file, header, self-test, CMake file, and the shared library if a linker is installed.
+            The files: object file, header, self-test, CMake file, acados' source if asked for, and the shared library
+            if a linker is installed.
 
         Raises:
-            UnimplementedError: There is no such query, it is a computation, or a list whose kernel is loops.
+            UnimplementedError: There is no such query, or it is a computation.
             InvalidArgumentError: An argument is invalid, a query has no inputs, a file exists, or the folder cannot be
                 written.
             NotFoundError: The robot has no link of that name.
             FailedPreconditionError: A query has no answer for this robot, or none that is finite at the states of the
-                self-test.
+                self-test; or for acados, nq is not nv.
             ResourceExhaustedError: A query needs too many operations.
         """
         exporting = importlib.import_module("dyn_service.engine.export")  # imports the tracer
-        options = {"wrenches": wrenches, "payload": payload, "friction": friction, "target": target}
+        options = {"wrenches": wrenches, "payload": payload, "friction": friction, "acados": acados, "target": target}
         written: list[Path] = exporting.export(self, queries, folder, **options, name=name, force=force)
         return written
 

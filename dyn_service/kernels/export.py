@@ -21,9 +21,10 @@ correctly rounded sums: proved algorithms using rounding to odd (2008).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
@@ -123,17 +124,17 @@ def target_of(name: str) -> Target:
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A kernel to export.
+    """A kernel to export, or several that are called one after the other and share the inputs.
 
-    name: in C. signature: inputs and outputs of the function. required: number of inputs without a default, which come
-    first. without_derivatives: number of inputs after them that CasADi's function also has, but no derivatives by them.
-    defaults: the numbers of the other inputs. entering: computes the inputs of the kernel from those of the function;
-    None: they are the same.
+    name: in C. signature: inputs and outputs of the function. graphs: of the kernels. required: number of inputs
+    without a default, which come first. without_derivatives: number of inputs after them that CasADi's function also
+    has, but no derivatives by them. defaults: the numbers of the other inputs. entering: computes the inputs of the
+    kernel from those of the function; None: they are the same.
     """
 
     name: str
     signature: Signature
-    graph: Graph | Rolled | Staged
+    graphs: Sequence[Graph | Rolled | Staged]
     required: int
     defaults: Mapping[str, np.ndarray] = field(default_factory=dict)
     without_derivatives: int = 0
@@ -154,10 +155,14 @@ class Function:
         """The inputs of CasADi's function."""
         return self.signature.inputs[: self.required + self.without_derivatives]
 
+    def copied(self, graph: Graph | Rolled | Staged) -> tuple[Operand, ...]:
+        """Returns the inputs of one of several kernels, which are copied for it."""
+        return graph.signature.inputs if len(self.graphs) > 1 else ()
+
     def workspace(self, target: Target) -> int:
         """Returns the number of doubles that `w` needs."""
         operands = (*self.signature.inputs, *self.entered, *self.signature.outputs)
-        vectors = sum(operand.size for operand in operands) + self.graph.workspace
+        vectors = _total(operands) + max(_total(self.copied(graph)) + graph.workspace for graph in self.graphs)
         return target.lanes * vectors + target.lanes - 1  # lanes - 1 more for alignment
 
 
@@ -193,6 +198,10 @@ class Matrix:
             return [*self.shape, 1]
         starts = [0, *np.cumsum(stored.sum(axis=1)).tolist()]
         return [*self.shape, *starts, *np.nonzero(stored)[1].tolist()]
+
+
+def _total(operands: Iterable[Operand]) -> int:
+    return sum(operand.size for operand in operands)
 
 
 def jacobian_of(function: Function, functions: Sequence[Function]) -> Function | None:
@@ -274,10 +283,7 @@ class _Emitter:
     def add(self, function: Function) -> tuple[ir.Function, list[Matrix]]:
         """Adds a function (inputs .., w) that computes the results in w; returns it and the places of the results."""
         signature, name = function.signature, f"{function.name}.begin"
-        places: list[int] = []
-        body = emit_body(self._module, function.graph, self._vector, f"{function.name}.body", places)
-        results = sum(operand.size for operand in signature.outputs)
-        places = places or list(range(results))
+        results = _total(signature.outputs)
         begin = internal(self._module, name, ir.VoidType(), *[POINTER] * (len(signature.inputs) + 1))
         b = ir.IRBuilder(begin.append_basic_block())
         *inputs, w = begin.args
@@ -291,25 +297,44 @@ class _Emitter:
             count = 0 if padded else operand.size
             b.call(self._gather, [at(b, w, integer(self._size * first)), given, numbers, integer(count)])
             first += operand.size
-        entered = function.graph.entered if isinstance(function.graph, Staged) else 0
-        taken = sum(operand.size for operand in function.entered)
-        cleared = at(b, w, integer(self._size * first))
-        with loop_over(b, integer(self._size * (taken + results + entered)), step=self._size) as offset:
-            b.store(ir.Constant(self._vector, [0.0] * self._vector.count), at(b, cleared, offset), align=self._size)
-        source = w
+        taken = _total(function.entered)
+        cleared, source = self._after(b, w, first), w
+        self._clear(b, cleared, taken + results)
         if function.entering is not None:
             enter = emit_body(self._module, function.entering, self._vector, f"{function.name}.enter")
             b.call(enter, [w, cleared, cleared])  # straight-line code, without a workspace
             source, first = cleared, first + taken
-        target = at(b, w, integer(self._size * first))
-        b.call(body, [source, target, at(b, target, integer(self._size * results))])
+        names, places = [operand.name for operand in function.kernel.inputs], list[int]()
+        target = self._after(b, w, first)
+        rest = self._after(b, target, results)
+        for k, graph in enumerate(function.graphs):
+            own: list[int] = []
+            body = emit_body(self._module, graph, self._vector, f"{function.name}.body{k}", own)
+            given, copied, start = source, 0, len(places)
+            for operand in function.copied(graph):
+                given, place = rest, _total(function.kernel.inputs[: names.index(operand.name)])
+                self._copy(b, self._after(b, rest, copied), self._after(b, source, place), operand.size)
+                copied += operand.size
+            free = self._after(b, rest, copied)
+            self._clear(b, free, graph.entered if isinstance(graph, Staged) else 0)
+            b.call(body, [given, self._after(b, target, start), free])
+            own = own or list(range(_total(graph.signature.outputs)))
+            places += [place + first + start if place >= 0 else -1 for place in own]
         b.ret_void()
-        matrices, start = [], 0
-        for operand in signature.outputs:
-            table = [place + first if place >= 0 else -1 for place in places[start : start + operand.size]]
-            matrices.append(Matrix.of(operand, table))
-            start += operand.size
-        return begin, matrices
+        ends = accumulate(operand.size for operand in signature.outputs)
+        return begin, [Matrix.of(x, places[end - x.size : end]) for x, end in zip(signature.outputs, ends, strict=True)]
+
+    def _after(self, b: ir.IRBuilder, vectors: Any, count: int) -> Any:
+        return at(b, vectors, integer(self._size * count))
+
+    def _clear(self, b: ir.IRBuilder, vectors: Any, count: int) -> None:
+        with loop_over(b, integer(self._size * count), step=self._size) as offset:
+            b.store(ir.Constant(self._vector, [0.0] * self._vector.count), at(b, vectors, offset), align=self._size)
+
+    def _copy(self, b: ir.IRBuilder, to: Any, vectors: Any, count: int) -> None:
+        with loop_over(b, integer(self._size * count), step=self._size) as offset:
+            vector = b.load(at(b, vectors, offset), align=self._size, typ=self._vector)
+            b.store(vector, at(b, to, offset), align=self._size)
 
     def add_entries(self, function: Function, begin: ir.Function, results: Sequence[Matrix]) -> None:
         """Adds the functions that C and CasADi call."""

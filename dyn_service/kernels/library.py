@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from dyn_service.errors import ResourceExhaustedError, UnimplementedError
+from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import store
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.compile_events import compilation
@@ -298,20 +298,21 @@ class KernelLibrary:
         release_freed_memory()
         return LibraryKernel(kernel, certificate, loop)
 
-    def graph(self, signature: Signature) -> Traced:
-        """Returns the traced form from which the code of a kernel is made; makes the kernel if it is missing.
+    def graphs(self, signature: Signature) -> list[Traced]:
+        """Returns the traced forms from which the code of a kernel is made; makes the kernel if it is missing.
+
+        Several: a list of queries that uses a kernel for each of them.
 
         Raises:
             ResourceExhaustedError: The kernel needs too many operations.
-            UnimplementedError: It is a list of queries that uses a kernel for each of them.
         """
         from dyn_service.kernels.frames import cheapest_frames, kernel_trees, welded
 
         made = self._get(signature)
         if isinstance(made.kernel, Separate):
-            raise UnimplementedError(f"{signature.name} of robot '{self.links.name}' is not one kernel but several")
+            return [graph for part in signature.parts for graph in self.graphs(part)]
         chosen = (cheapest_frames if made.certificate.form == "chosen frames" else welded)(self.links)
-        return _tracer(self.links, signature)(kernel_trees(self.links, signature, chosen), signature)
+        return [_tracer(self.links, signature)(kernel_trees(self.links, signature, chosen), signature)]
 
     def _save(self, signature: Signature, about: dict[str, object], code: bytes) -> None:
         store.save(self._key(signature), json.dumps(about).encode() + b"\n" + code)

@@ -35,7 +35,7 @@ from dyn_service.kernels.export import TARGETS, target_of
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import trace
 from dyn_service.model.description import RootType
-from dyn_service.model.parameters import JOINTS, OF_RATE
+from dyn_service.model.parameters import BODIES, JOINTS, OF_RATE
 from tests.conftest import ROOT, URDF
 
 VALUES = ("inverse_dynamics", "forward_dynamics")
@@ -219,7 +219,7 @@ def test_loops_and_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(budget, "_FIRST_PROBE", 1)
     monkeypatch.setattr(budget, "MAX_UNROLLED", 0)  # each kernel is a loop over the bodies
     robot.export(["step:rk4", "inverse_dynamics", "jacobians"], tmp_path)
-    graph = robot._library.graph(robot.signature(QUERIES["inverse_dynamics"], ""))
+    (graph,) = robot._library.graphs(robot.signature(QUERIES["inverse_dynamics"], ""))
     assert graph.is_rolled
     done = subprocess.run([self_test(tmp_path, robot.name)], capture_output=True, text=True)
     assert done.stdout.count("good: same bits") == 3, done.stdout
@@ -229,12 +229,28 @@ def test_loops_and_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     call(library, "double_pendulum_jacobians", 2000, q, None, found)  # the workspace is NaN
     assert (expected == 0.0).any()
     assert found.tobytes() == expected.tobytes()
-    for named, parts in (
-        ("inverse_dynamics+energy", "inverse_dynamics, energy"),
-        ("whole_body_terms", "mass_matrix, bias_"),
-    ):
-        with pytest.raises(UnimplementedError, match=rf"^{re.escape(named)} of robot .*; export {parts}.* separately$"):
-            robot.export([named], tmp_path, force=True)
+
+
+@needs_compiler
+def test_lists_of_loops_call_the_kernels_of_their_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_SERVICE_CACHE", "")
+    robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    monkeypatch.setattr(budget, "_FIRST_PROBE", 1)
+    monkeypatch.setattr(budget, "MAX_UNROLLED", 0)
+    link = robot.link_names[-1]
+    names = ["mass_matrix", "step", "integrate"]
+    robot.export(["+".join(names), "whole_body_terms"], tmp_path, wrenches=link, payload=link)
+    done = subprocess.run([self_test(tmp_path, robot.name)], capture_output=True, text=True)
+    assert done.stdout.count("good: same bits") == 2, done.stdout
+    q, v, tau, dt = np.array([0.3, -0.4]), np.array([1.0, 2.0]), np.array([0.5, 0.1]), np.array(0.01)
+    expected = robot.evaluate(names, q=q, v=v, tau=tau, dt=dt)
+    assert len(robot._library.graphs(robot.signature(QUERIES["+".join(names)], "rk4"))) == 3
+    found = [np.full(2, np.nan) for _ in range(3)]
+    inputs = (q, v, dt, tau, None, None, None)  # wrenches, payload, gravity
+    (library,) = tmp_path.glob("lib*")
+    call(library, "double_pendulum_mass_matrix_and_integrate_and_step", 4000, *inputs, None, *found)
+    for x, y in zip(found, (expected["integrate"], expected["step"].q, expected["step"].v), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-14)
 
 
 @pytest.mark.parametrize("target", TARGETS[1:])
@@ -511,31 +527,38 @@ def test_wrenches_payload_and_friction_are_inputs(pushed: tuple[Robot, Path]) ->
         np.testing.assert_allclose(tau, expected, rtol=0, atol=1e-14 * np.abs(expected).max())
 
 
-def test_damping_and_friction_are_inputs_of_the_rows_that_read_them() -> None:
-    """Of those whose kernels do, which take the numbers of every joint."""
+def test_payload_damping_and_friction_are_inputs_of_the_rows_that_read_them() -> None:
+    """Of those whose kernels do, which take the numbers of every body and joint."""
     robot = Robot.from_urdf(URDF / "cart_pendulum.urdf")
     listed = set()
     for row, method in ((x, method) for x in QUERIES.values() if x.overlay for method in x.kernels):
         signature = robot.signature(row, method, Variant(overlay=True))
-        (k,) = (k for k, operand in enumerate(signature.inputs) if operand.name.endswith(f".{JOINTS}"))
         program = trace(kernel_tree(robot.tree, signature.bodies), signature).program
-        read = {entry % OF_RATE for code, of, entry in program.instructions if code == INPUT and of == k}
-        found = ExtraInputs(friction=True).of_joints(row, method)
+        inputs = [(signature.inputs[of].name, entry) for code, of, entry in program.instructions if code == INPUT]
+        read = {entry % OF_RATE for name, entry in inputs if name.endswith(f".{JOINTS}")}
+        extra = ExtraInputs(payload=("cart",), friction=True)
+        assert bool(extra.loaded(row, method)) == any(name.endswith(f".{BODIES}") for name, _ in inputs), row.name
+        found = extra.of_joints(row, method)
         assert found == [name for place, name in enumerate(("damping", "friction")) if place in read], row.name
         listed |= {row.name} if found else set()
     assert {"step", "passive_forces"} <= listed
     assert not {"mass_matrix", "energy", "force_torque"} & listed
     with pytest.raises(InvalidArgumentError, match="none of the queries takes friction: omit it"):
         robot.export(["mass_matrix"], "nowhere", friction=True)
+    with pytest.raises(InvalidArgumentError, match="none of the queries takes payload: omit it"):
+        robot.export(["passive_forces", "influence_operators"], "nowhere", payload="cart")
 
 
 def test_functions_take_only_what_has_an_effect(tmp_path: Path) -> None:
     robot = Robot.from_urdf(URDF / "cart_pendulum.urdf")
-    robot.export(["mass_matrix", "inverse_dynamics"], tmp_path / "all", friction=True)
-    robot.export(["mass_matrix"], tmp_path / "one")
+    rows = ["mass_matrix", "inverse_dynamics"]
+    robot.export([*rows, "passive_forces"], tmp_path / "all", friction=True, payload="cart")
+    robot.export(["mass_matrix"], tmp_path / "one", payload="cart")
     headers = [(tmp_path / folder / "cart_pendulum.h").read_text() for folder in ("all", "one")]
-    assert "int cart_pendulum_mass_matrix_eval(const double *q, double *mass_matrix, double *w);" in headers[0]
-    assert headers[0].count("optional damping: ") == headers[0].count("optional friction: ") == 1
+    taken = [name for name in ("payload", "damping", "friction") for _ in re.findall(f"optional {name}: ", headers[0])]
+    assert taken == ["payload", "payload", "damping", "damping", "friction", "friction"], headers[0]
+    assert "int cart_pendulum_passive_forces_eval(const double *q, const double *v, const double *damping" in headers[0]
+    assert "(const double *q, const double *payload, double *mass_matrix, double *w);" in headers[0]
     sizes = [re.findall(r"MASS_MATRIX_W \d+", header) for header in headers]
     assert sizes[0] == sizes[1], "the same function"
 
