@@ -60,10 +60,8 @@ class _Parts(NamedTuple):
 class Loads:
     """Answers the query `design_loads` of a study.
 
-    Args:
-        robot: The robot.
-        options: `joints`: names; default: all that move about or along one axis. `wrenches`: external ones, each a map
-            of `link`, `force`, `torque`, `point` and `frame`.
+    options: `joints`: names; default: all that move about or along one axis. `wrenches`: external ones, each a map of
+    `link`, `force`, `torque`, `point` and `frame`.
     """
 
     required = ("q", "v", "a")
@@ -283,7 +281,8 @@ def design_loads(
             index = int(result.load_absmax_index.values[j, m])
             state = study.state(index)
             shares = loads.shares(state)
-            row: dict[str, Any] = {"joint": joint, "measure": measure, "unit": _unit(loads, j, measure)}
+            force = measure in ("radial", "axial") or (measure == "drive" and loads.slides[j])
+            row: dict[str, Any] = {"joint": joint, "measure": measure, "unit": "N" if force else "N m"}
             row |= {"largest": float(loads(state)["load"][j, m]), "state": index}
             row |= {each: float(result[f"load_{each}"].values[j, m]) for each in ("min", "max", "rms", "cubic_mean")}
             row |= {cause: float(shares[cause][j, m]) for cause in CAUSES}
@@ -307,10 +306,6 @@ def _columns(robot: Robot, state: Mapping[str, Any]) -> dict[str, float]:
         for key, names in entries.items()
         for (name, unit), x in zip(names, state[key], strict=True)
     }
-
-
-def _unit(loads: Loads, joint: int, measure: str) -> str:
-    return "N" if measure in ("radial", "axial") or (measure == "drive" and loads.slides[joint]) else "N m"
 
 
 def duty_cycle(

@@ -79,10 +79,7 @@ class Vary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The samples along a dimension.
-
-    count: their number. sampler: `sobol` (scrambled), `latin_hypercube` or `random`. seed: of the scrambling.
-    """
+    """The samples along a dimension: their number, how they are drawn (`sobol` is scrambled), and the seed."""
 
     count: Annotated[int, msgspec.Meta(ge=1)]
     sampler: Literal["sobol", "latin_hypercube", "random"] = "sobol"
@@ -122,11 +119,7 @@ class Sampler:
 
     @cached_property
     def _sobol(self) -> tuple[Any, Any, Any]:
-        """Returns direction numbers (bits, width), the first point, and the points of the first tile, as integers.
-
-        Raises:
-            FailedPreconditionError: The installed SciPy computes other points from its numbers.
-        """
+        """Returns direction numbers (bits, width), the first point, and the points of the first tile, as integers."""
         qmc = load("samples", "scipy.stats").qmc
         engine = qmc.Sobol(self.width, scramble=True, bits=_BITS, seed=np.random.default_rng(self.samples.seed))
         # SciPy reaches a point by computing all before it; its direction numbers, not public, give any point at once.
@@ -228,8 +221,7 @@ class Quantity:
         if target == "overlay":
             self.table = vary.constant or vary.values
             if not isinstance(self.table, Overlay):
-                what = type(self.table).__name__
-                raise wrong(path, f"must be an Overlay, which only Python has, found {what}")
+                raise wrong(path, f"must be an Overlay, which only Python has, found {found(self.table)}")
             with within(path):
                 robot.overlaid(self.table)
             self.size = next(iter(overlay_lead(self.table)), None)
@@ -271,18 +263,8 @@ class Quantity:
             raise wrong(path, f"{text}: write two numbers, or two lists")
         return first, second
 
-    @property
-    def middle(self) -> Any:
-        """The middle of the bounds, or the means, (1, *shape)."""
-        low, high = self.bounds or (0.0, 0.0)
-        values = np.asarray((low + high) / 2 if self.vary.uniform else low)[None]
-        return values if self.nominal is None else values * self.nominal
-
     def check(self, values: Any, first: int | None = None) -> None:
-        """Raises the error for the first of these values (n, *shape) that the robot cannot have.
-
-        first: the number of the first value along the dimension; None: they are those of the key, such as bounds.
-        """
+        """Raises the error for the first of values (n, *shape) that no robot has. first: entry of the first value."""
         if self.input:  # states that fail are counted
             return
 
@@ -331,13 +313,8 @@ class Quantity:
 class Plan:
     """The states of a study: dimensions, and the inputs of any block of states.
 
-    dims, shape: names and sizes of the dimensions, those of `keep` first, then grids, then samples.
-
-    Args:
-        robot: The robot.
-        vary: The quantities by target; their order does not matter.
-        samples: The samples by dimension.
-        keep: Dimensions that reductions keep.
+    dims, shape: names and sizes of the dimensions, those of `keep` first, then grids, then samples. vary: the
+    quantities by target, in any order. samples: by dimension. keep: dimensions that reductions keep.
     """
 
     def __init__(
@@ -401,7 +378,7 @@ class Plan:
     def block(self, at: Sequence[slice], *, draw: bool = True) -> dict[str, Any]:
         """Returns the inputs at a block, by name, whose leading axes broadcast: those of the block longer than 1.
 
-        Without `draw`, of one state, sampled quantities are in the middle, which needs no sampler.
+        Without `draw`, of one state, sampled quantities are at the first of their bounds, which needs no sampler.
         """
         axes = [k for k, part in enumerate(at) if part.stop - part.start > 1]
         place = {name: k for k, name in enumerate(self.dims)}
@@ -410,7 +387,7 @@ class Plan:
             if of.dim is None:
                 return of.at(0, 0)
             k = place[of.dim]
-            x = self.values(of, at[k]) if draw or of.bounds is None else of.middle
+            x = self.values(of, at[k]) if draw or of.bounds is None else of.bounds[0][None]
             if k not in axes:
                 return x[0]
             after = len(axes) - axes.index(k) - 1
@@ -430,9 +407,8 @@ class Plan:
             key = (draw, *((of.dim, at[place[of.dim]].start, at[place[of.dim]].stop) for of in altered if of.dim))
             overlay = self._overlays.get(key)  # another thread may clear the map
             if overlay is None:
-                overlay = _overlay(
-                    [(of, _part(of, at, place) if of.target == "overlay" else spread(of)) for of in altered]
-                )
+                parts = [_part(of, at, place) if of.target == "overlay" else spread(of) for of in altered]
+                overlay = _overlay([*zip(altered, parts, strict=True)])
                 if len(self._overlays) > 64:
                     self._overlays.clear()
                 self._overlays[key] = overlay
@@ -465,12 +441,8 @@ class Plan:
 def recording(robot: Robot, path: Path, topic: str = "/joint_states") -> dict[str, Array]:
     """Returns a recorded motion: t (n,) s, q (n, nq), v, a and tau (n, nv), as far as the file has them.
 
-    Accelerations that are not recorded are central differences of the velocities.
-
-    Args:
-        robot: The robot.
-        path: A file of `numpy.savez` with these names, or a bag.
-        topic: The topic of joint states in a bag.
+    Accelerations that are not recorded are central differences of the velocities. path: a file of `numpy.savez` with
+    these names, or a bag with joint states in `topic`.
 
     Raises:
         NotFoundError: There is no such file or topic, or a joint is missing.
@@ -487,8 +459,14 @@ def recording(robot: Robot, path: Path, topic: str = "/joint_states") -> dict[st
             raise InvalidArgumentError(f"recording {str(path)!r} is no file of `numpy.savez` with numbers") from None
     else:
         motion = _from_bag(robot, path, topic)
-    if "a" not in motion and "v" in motion and "t" in motion and len(motion["t"]) > 1:
-        motion["a"] = np.gradient(motion["v"], motion["t"], axis=0)
+    if "a" not in motion and "v" in motion and motion.get("t", np.zeros(0)).size > 1:
+        if motion["t"].shape != motion["v"].shape[:1]:
+            shapes = f"{motion['t'].shape} and {motion['v'].shape}"
+            raise InvalidArgumentError(
+                f"recording {str(path)!r}: v needs a row for each of the times t, found {shapes}"
+            )
+        with np.errstate(all="ignore"):  # states that fail are counted
+            motion["a"] = np.gradient(motion["v"], motion["t"], axis=0)
     return motion
 
 
@@ -514,11 +492,8 @@ def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
     return {"t": stamps - stamps[:1], **{name: np.array(x) for name, x in rows.items() if x}}
 
 
-_FIELDS = {
-    "payload": ("mass", "com", "inertia"),
-    "link": ("mass", "com", "inertia"),
-    "joint": tuple(JointNumbers.__dataclass_fields__),
-}
+_FIELDS: dict[str, tuple[str, ...]] = dict.fromkeys(("payload", "link"), ("mass", "com", "inertia"))
+_FIELDS["joint"] = tuple(JointNumbers.__dataclass_fields__)
 
 
 def _input_of(robot: Robot, target: str) -> tuple[str, int | None]:

@@ -102,10 +102,7 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Specification(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A study as data, as in a file of `dyn study`.
-
-    check: limits whose violations are counted: position, velocity, effort.
-    """
+    """A study as data, as in a file of `dyn study`. check: limits whose violations are counted."""
 
     vary: dict[str, Vary]
     outputs: dict[str, Output]
@@ -191,8 +188,7 @@ class Row:
         if bound is None or bound.finish is not None or bound.still or len(bound.signature.outputs) != 1:
             return None
         block = self.robot._library.block(bound.signature)
-        loop = None if block is None else loop_of(bound.signature, block.body.code)
-        if loop is None or loop.allocates:
+        if block is None or (loop := loop_of(bound.signature, block.body.code)) is None or loop.allocates:
             return None
         return loop, bound.signature, [default for _, default in bound.operands]
 
@@ -218,13 +214,13 @@ class Study:
 
     def __init__(self, robot: Robot, specification: Specification) -> None:
         self.robot = robot
-        lists: dict[str, Any] = {"keep": specification.keep, "check": specification.check}
+        lists: dict[str, Any] = {}
         for name, of in specification.outputs.items():
-            lists |= {f"outputs.{name}.reduce": of.reduce or []}
-            if of.reduce == []:
-                raise wrong(f"outputs.{name}.reduce", "needs at least one; without `reduce` all states are stored")
+            lists |= {} if of.reduce is None else {f"outputs.{name}.reduce": of.reduce}
             lists |= {f"outputs.{name}.select.{dim}": names for dim, names in of.select.items()}
-        for path, names in lists.items():
+        for path, names in {"keep": specification.keep, "check": specification.check, **lists}.items():
+            if path in lists and not names:
+                raise wrong(path, "needs at least one name, or leave it out")
             if repeated := [name for k, name in enumerate(names) if name in names[:k]]:
                 raise wrong(path, f"has '{repeated[0]}' twice: write it once")
         self.plan = Plan(robot, specification.vary, specification.samples, specification.keep)
@@ -254,9 +250,8 @@ class Study:
                 continue
             with within(f"outputs.{name}"):
                 module, _, answer = FUNCTIONS.get(of.query, "").rpartition(".")
-                answers[key] = (getattr(import_module(module), answer) if module else partial(Row, query=of.query))(
-                    self.robot, options=of.options
-                )
+                kind = getattr(import_module(module), answer) if module else partial(Row, query=of.query)
+                answers[key] = kind(self.robot, options=of.options)
             for needed in answers[key].required:
                 if needed not in self.plan.inputs:
                     raise wrong(f"vary.{needed}", f"is missing: outputs.{name} needs it, such as {{constant: 0}}")
@@ -289,8 +284,6 @@ class Study:
                 check_names(f"{path}.select.{dim}", f"dimension of {field} called", [dim], labels.dims, NotFoundError)
                 known = list(labels.indexes.get(dim, ()))
                 check_names(f"{path}.select.{dim}", f"entry of {field} called", names, known, NotFoundError)
-                if not names:
-                    raise wrong(f"{path}.select.{dim}", f"needs at least one of {', '.join(map(str, known))}")
                 places = [known.index(each) for each in names]
                 entries = entries.take(places, labels.dims.index(dim))
                 labels = labels.isel({dim: places})
@@ -312,9 +305,7 @@ class Study:
         for name, of in self.specification.outputs.items():
             own = {f"{name}_{each}{more}" for each in of.reduce or () for more in ("", "_index")} or {name}
             if own & taken:
-                text = (
-                    f"its result '{min(own & taken)}' has the name of another result or a dimension: write another name"
-                )
+                text = f"its result '{min(own & taken)}' is also another result or a dimension: choose another name"
                 raise wrong(f"outputs.{name}", text)
             taken |= own
         for each in self.specification.check:
@@ -371,21 +362,14 @@ class Study:
         of_clock, of_processor = self._state_seconds * states_left if states_left else (0.0, 0.0)
         at_once = max(1, min(threads, int(missing.sum())))
         per_state = sum(8 * w.labels.size for w in self._wanted if w.of.reduce is None) + (1 if self._stored else 0)
-        chunks = self._outer * self._chunks
-        small = sum(x.nbytes for x in self._start(1).values())
+        chunks, small = self._outer * self._chunks, sum(x.nbytes for x in self._start(1).values())
+        size = self.plan.states * per_state + chunks * small
         inputs = 8 * 4 * self.robot.nv * math.prod(self._tile)
         memory = threads * (inputs * 3 + 2 * count * math.prod(self._chunk) * per_state) + self.plan.kept_bytes
+        left = states_left, int((missing * [last - first for first, last in tasks]).sum())
+        seconds = of_clock / at_once
         return Estimate(
-            self.plan.states,
-            missing.size,
-            of_clock / at_once,
-            self.plan.states * per_state + chunks * small,
-            int(memory),
-            chunks,
-            states_left,
-            int((missing * [last - first for first, last in tasks]).sum()),
-            of_processor,
-            at_once,
+            self.plan.states, missing.size, seconds, size, int(memory), chunks, *left, of_processor, at_once
         )
 
     @property
@@ -443,11 +427,7 @@ class Study:
         return inputs, entries
 
     def _start(self, chunks: int) -> dict[str, Any]:
-        """Returns the results of a task without states.
-
-        extremes: of each entry the smallest x and -x. places: the indices of their states. sums: of each chunk, of x,
-        x^2 and |x|^3.
-        """
+        """Returns the results of a task without states: smallest x and -x, and sums of x, x^2, |x|^3 by chunk."""
         results: dict[str, Any] = {"codes": np.zeros(4, np.int64), "first": np.full(4, -1, np.int64)}
         results["count"] = np.zeros(chunks, np.int64)
         for wanted in self._wanted:
@@ -506,10 +486,7 @@ class Study:
         return answer.kernel(self.plan.state(0)) if plain and self._tile[-1:] == (TILE,) else None
 
     def _sweep(self) -> Callable[[Sequence[slice]], tuple[int, list[Array]]] | None:
-        """Returns a function from states along the last dimension to their number and `tiles.reduced` of each output.
-
-        The number is 0 if a state is not finite. None: the study has no such function; see `_kernel`.
-        """
+        """Returns a function from a row to its states, 0 if one is not finite, and `tiles.reduced`; see `_kernel`."""
         if self._kernel is None:
             return None
         loop, signature, defaults = self._kernel
@@ -545,11 +522,7 @@ class Study:
         return sum(int(part.start) * math.prod(self.plan.shape[k + 1 :]) for k, part in enumerate(at))
 
     def _add(self, results: Any, chunk: int, start: int, states: int, every: Any, answers: Any, codes: Any) -> None:
-        """Adds states, which may fail, to the results of a task.
-
-        start: the index of the first. every: `tiles.reduced` of each output. answers: (states, entries) of each output;
-        () if no state failed and there are no histograms.
-        """
+        """Adds states, from index `start`, to the results of a task. every: `tiles.reduced` of each output."""
         ok: Any = None
         if codes is not None:
             for k, code in enumerate((NOT_FINITE, *BEYOND.values())):
@@ -752,7 +725,6 @@ class Study:
     def results(self, group: Any) -> Any:
         """Returns the results in a complete store."""
         xarray = load("a study", "xarray")
-        known = self.plan.coordinates()
         dims, shape = self.plan.dims[: len(self._kept)], self._kept
         variables: dict[str, Any] = {}
         parts = group["partial"]
@@ -795,7 +767,7 @@ class Study:
                     total = np.array([[math.fsum(column) for column in of.T] for of in sums]).reshape(len(sums), -1)
                     put(each, root(total / np.where(counts, counts, np.nan)[:, None]), labels.attrs)
         result = xarray.Dataset(variables)
-        for labels in (known, *(w.labels.indexes for w in self._wanted)):
+        for labels in (self.plan.coordinates(), *(w.labels.indexes for w in self._wanted)):
             result = result.assign_coords({n: (n, list(x)) for n, x in labels.items() if n in result.dims})
         codes, first = parts["codes"][:].sum(axis=(0, 1)), parts["first"][:]
         named = dict(zip(("not finite", *BEYOND), codes.tolist(), strict=True))
@@ -888,11 +860,7 @@ def _remote(content: bytes, expected: tuple[str, str], outer: int, first: int, l
 
 
 def specification(values: Mapping[str, Any]) -> Specification:
-    """Returns a study from plain values.
-
-    Raises:
-        InvalidArgumentError: A value has the wrong type or name; `path` names it.
-    """
+    """Returns a study from plain values; errors name the path of a wrong one."""
     given = dict(values)
     for part, kind in (("vary", Vary), ("samples", Samples), ("outputs", Output)):
         if isinstance(given.get(part), Mapping):
