@@ -279,6 +279,8 @@ def design_loads(
     for j, joint in enumerate(loads.joints):
         for m, measure in enumerate(MEASURES):
             index = int(result.load_absmax_index.values[j, m])
+            if index < 0:
+                raise wrong("vary", f"no state has finite loads, failures {result.attrs['failures']}")
             state = study.state(index)
             shares = loads.shares(state)
             force = measure in ("radial", "axial") or (measure == "drive" and loads.slides[j])
@@ -330,6 +332,7 @@ def duty_cycle(
     """
     options: dict[str, Any] = {"joints": list(joints)} if joints else {}
     loads = Loads(robot, {**options, "wrenches": list(wrenches)})
+    check_names("motion", "array of the recording called", ("t", *Loads.required), motion)
     measures = loads({name: motion[name] for name in Loads.required})["load"]
     dt = np.gradient(motion["t"])
     rows = []

@@ -301,7 +301,7 @@ class Quantity:
         if self.draw is None:
             values = self.table if self.dim is None else self.table[first:last]
         else:
-            values = self.draw(first, last).reshape(-1, *self.shape)
+            values = self.draw(first, last).reshape(last - first, *self.shape)
             if self.vary.normal is not None and self.bounds is not None:
                 values = load("samples", "scipy.special").ndtri(values) * self.bounds[1] + self.bounds[0]
             for part in self.quaternions:

@@ -367,9 +367,8 @@ class Study:
         inputs = 8 * 4 * self.robot.nv * math.prod(self._tile)
         memory = threads * (inputs * 3 + 2 * count * math.prod(self._chunk) * per_state) + self.plan.kept_bytes
         left = states_left, int((missing * [last - first for first, last in tasks]).sum())
-        seconds = of_clock / at_once
         return Estimate(
-            self.plan.states, missing.size, seconds, size, int(memory), chunks, *left, of_processor, at_once
+            self.plan.states, missing.size, of_clock / at_once, size, int(memory), chunks, *left, of_processor, at_once
         )
 
     @property
