@@ -33,10 +33,7 @@ HOW = ("dt", "steps", "integrator", "effort_limits")
 OUTPUTS: Mapping[str, tuple[str, str]] = {
     "success": ("1", "1 if the final error is within the tolerance, else 0"),
     "final_error": ("rad | m", "largest position error of a joint at the end"),
-    "largest_error": (
-        "rad | m",
-        "largest position error of a joint, from its set point, in the second half",
-    ),
+    "largest_error": ("rad | m", "largest position error of a joint, from its set point, in the second half"),
     "final_speed": ("rad/s | m/s", "largest speed of a joint at the end"),
 }
 

@@ -60,10 +60,8 @@ class _Parts(NamedTuple):
 class Loads:
     """Answers the query `design_loads` of a study.
 
-    Args:
-        robot: The robot.
-        options: `joints`: names; default: all that move about or along one axis. `wrenches`: external ones, each a map
-            of `link`, `force`, `torque`, `point` and `frame`.
+    options: `joints`: names; default: all that move about or along one axis. `wrenches`: external ones, each a map of
+    `link`, `force`, `torque`, `point` and `frame`.
     """
 
     required = ("q", "v", "a")
@@ -281,9 +279,12 @@ def design_loads(
     for j, joint in enumerate(loads.joints):
         for m, measure in enumerate(MEASURES):
             index = int(result.load_absmax_index.values[j, m])
+            if index < 0:
+                raise wrong("vary", f"no state has finite loads, failures {result.attrs['failures']}")
             state = study.state(index)
             shares = loads.shares(state)
-            row: dict[str, Any] = {"joint": joint, "measure": measure, "unit": _unit(loads, j, measure)}
+            force = measure in ("radial", "axial") or (measure == "drive" and loads.slides[j])
+            row: dict[str, Any] = {"joint": joint, "measure": measure, "unit": "N" if force else "N m"}
             row |= {"largest": float(loads(state)["load"][j, m]), "state": index}
             row |= {each: float(result[f"load_{each}"].values[j, m]) for each in ("min", "max", "rms", "cubic_mean")}
             row |= {cause: float(shares[cause][j, m]) for cause in CAUSES}
@@ -309,10 +310,6 @@ def _columns(robot: Robot, state: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _unit(loads: Loads, joint: int, measure: str) -> str:
-    return "N" if measure in ("radial", "axial") or (measure == "drive" and loads.slides[joint]) else "N m"
-
-
 def duty_cycle(
     robot: Robot,
     motion: Mapping[str, Array],
@@ -335,6 +332,7 @@ def duty_cycle(
     """
     options: dict[str, Any] = {"joints": list(joints)} if joints else {}
     loads = Loads(robot, {**options, "wrenches": list(wrenches)})
+    check_names("motion", "array of the recording called", ("t", *Loads.required), motion)
     measures = loads({name: motion[name] for name in Loads.required})["load"]
     dt = np.gradient(motion["t"])
     rows = []

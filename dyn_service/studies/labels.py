@@ -170,28 +170,20 @@ def _plain(array: Any) -> Any:
 
 
 def ask(robot: RobotQueries, row: Row, arguments: Mapping[str, Any]) -> Any:
-    """Returns the answer to a call with labelled or lazy arrays.
-
-    Args:
-        robot: The robot; lazy arrays need one in this process.
-        row: The row of the table.
-        arguments: The method's arguments.
+    """Returns the answer to a call of the row's method with labelled or lazy arrays.
 
     Returns:
         A Dataset; of a list, one for each query by its name. For dask arrays without labels the method's result, with
         dask arrays.
 
     Raises:
-        InvalidArgumentError: The dimensions of an array are not those of its input, or do not fit those of the others.
-        NotFoundError: A coordinate contains a name that the robot does not have.
-        UnimplementedError: Lazy arrays were given to a remote robot.
-        MissingLibraryError: xarray or dask is not installed.
+        DynError: Dimensions or names of an array are not those of its input, or do not fit those of the others; lazy
+            arrays were given to a remote robot; xarray or dask is not installed.
     """
     arguments = {name: x for name, x in arguments.items() if x is not None}
-    if holds_labelled(arguments.get("out")):
-        raise InvalidArgumentError("out must be arrays of NumPy, not labelled or lazy ones", path="out")
-    if arguments.get("out") is not None:
-        raise InvalidArgumentError("out cannot be given with labelled or lazy arrays", path="out")
+    if (out := arguments.get("out")) is not None:
+        what = "must be arrays of NumPy, not" if holds_labelled(out) else "cannot be given with"
+        raise InvalidArgumentError(f"out {what} labelled or lazy arrays", path="out")
     inputs = _Inputs(robot, row)
     given = {parameter: inputs.without_arrays(parameter, x) for parameter, x in arguments.items()}
     arrays, dims, coordinates = inputs.together()

@@ -4,22 +4,16 @@
 
 Quantities on one dimension are zipped, dimensions are multiplied. A state's numbers depend on its index alone, not on
 the states computed with it: points of Sobol's sequence are found by their number, pseudo-random ones by blocks with
-their own keys. Targets:
-
-    q, v, a, tau, ..            an input of a query; with `.joint4` one of its entries, while the others are as given
-    payload.LINK.mass           a payload fixed to a link: `mass`, `com`, `inertia`
-    link.LINK.mass              the link's own mass, `com`, `inertia`; with `relative` a factor of the robot's number
-    joint.JOINT.friction        a number of `JointNumbers`
-    gravity                     m/s^2, world axes
-    overlay                     whole robots of the same links and joints: `Robot.overlay_of`, only from Python
+their own keys. docs/studies.md has the targets.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from zipfile import BadZipFile
@@ -29,6 +23,7 @@ import numpy as np
 
 from dyn_service.api.arguments import mapped
 from dyn_service.api.arrays import Array, found, read_npz
+from dyn_service.api.cost import overlay_lead
 from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -84,10 +79,7 @@ class Vary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The samples along a dimension.
-
-    count: their number. sampler: `sobol` (scrambled), `latin_hypercube` or `random`. seed: of the scrambling.
-    """
+    """The samples along a dimension: their number, how they are drawn (`sobol` is scrambled), and the seed."""
 
     count: Annotated[int, msgspec.Meta(ge=1)]
     sampler: Literal["sobol", "latin_hypercube", "random"] = "sobol"
@@ -127,11 +119,7 @@ class Sampler:
 
     @cached_property
     def _sobol(self) -> tuple[Any, Any, Any]:
-        """Returns direction numbers (bits, width), the first point, and the points of the first tile, as integers.
-
-        Raises:
-            FailedPreconditionError: The installed SciPy computes other points from its numbers.
-        """
+        """Returns direction numbers (bits, width), the first point, and the points of the first tile, as integers."""
         qmc = load("samples", "scipy.stats").qmc
         engine = qmc.Sobol(self.width, scramble=True, bits=_BITS, seed=np.random.default_rng(self.samples.seed))
         # SciPy reaches a point by computing all before it; its direction numbers, not public, give any point at once.
@@ -155,18 +143,8 @@ class Sampler:
 
     def entries(self, columns: slice, scale: Any = 1.0, low: Any = 0.0) -> Callable[[int, int], Array]:
         """Returns a function (first, last) -> these entries of the points of this range, times `scale` plus `low`."""
-        if self.samples.sampler == "latin_hypercube":
-
-            def stored(first: int, last: int) -> Array:
-                points: Array = self._latin[first:last, columns] * scale + low
-                return points
-
-            return stored
-        tile = (
-            self._compiled(columns, scale, low)
-            if self.samples.sampler == "sobol"
-            else self._random(columns, scale, low)
-        )
+        kinds = {"sobol": self._tiles, "latin_hypercube": self._stored, "random": self._random}
+        tile = kinds[self.samples.sampler](columns, scale, low)
 
         def points(first: int, last: int) -> Array:
             parts = [
@@ -177,6 +155,9 @@ class Sampler:
 
         return points
 
+    def _stored(self, columns: slice, scale: Any, low: Any) -> Callable[[int, slice], Array]:
+        return lambda number, part: self._latin[number * TILE :][part, columns] * scale + low
+
     def _random(self, columns: slice, scale: Any, low: Any) -> Callable[[int, slice], Array]:
         def tile(number: int, part: slice) -> Array:
             key, place = [self.samples.seed, number], [0, 0, 0, columns.start]
@@ -186,38 +167,43 @@ class Sampler:
 
         return tile
 
-    def compiled(self, columns: slice, scale: Any, low: Any) -> tiles.Points:
-        """Returns the compiled function for entries of Sobol's points."""
-        directions, start, table = (x[..., columns] for x in self._sobol)
-        rows = np.tile(np.concatenate([directions, start[None]]), tiles.LANES)
-        return tiles.Points(table, rows, *(np.tile(np.broadcast_to(x, len(start)), tiles.LANES) for x in (scale, low)))
+    def compiled(self, columns: slice, scale: Any, low: Any) -> Callable[[], tiles.Points]:
+        """Returns a function that returns the compiled function for entries of Sobol's points, which needs SciPy."""
 
-    def _compiled(self, columns: slice, scale: Any, low: Any) -> Callable[[int, slice], Array]:
-        draw = self.compiled(columns, scale, low)
+        @cache
+        def points() -> tiles.Points:
+            directions, start, table = (x[..., columns] for x in self._sobol)
+            rows = np.tile(np.concatenate([directions, start[None]]), tiles.LANES)
+            ends = (np.tile(np.broadcast_to(x, len(start)), tiles.LANES) for x in (scale, low))
+            return tiles.Points(table, rows, *ends)
+
+        return points
+
+    def _tiles(self, columns: slice, scale: Any, low: Any) -> Callable[[int, slice], Array]:
+        points = self.compiled(columns, scale, low)
 
         def tile(number: int, part: slice) -> Array:
             count = part.stop - part.start
-            out = buffers.empty((-(-count // tiles.LANES) * tiles.LANES, draw.entries))
+            out = buffers.empty((-(-count // tiles.LANES) * tiles.LANES, points().entries))
             # The Gray code of tile + k is the exclusive or of theirs, as they have no bits in common.
-            draw(part.start, number * TILE ^ number * TILE >> 1, out)
+            points()(part.start, number * TILE ^ number * TILE >> 1, out)
             return out[:count]
 
         return tile
 
 
 class Quantity:
-    """One quantity of a study. width: entries at one state; shape: of these. dim: None for constants."""
+    """One quantity of a study. shape: of its value at one state. dim: None for constants."""
 
     def __init__(self, robot: Robot, target: str, vary: Vary) -> None:
         with within(path := f"vary.{target}"):
-            kind = vary.kind
+            self.kind = kind = vary.kind
         if kind == "recording":
             with within(f"{path}.recording"):
                 motion = recording(robot, Path(vary.recording or ""), vary.topic)
             check_names(f"{path}.recording", f"array in {vary.recording!r} called", [target], sorted(motion))
             vary = msgspec.structs.replace(vary, recording=None, values=motion[target], dim=vary.dim or "time")
-            kind = "values"
-        self.target, self.vary = target, vary
+        self.robot, self.target, self.vary = robot, target, vary
         self.input, self.entry = _input_of(robot, target)
         self.nominal = _nominal(robot, target) if vary.relative else None
         defaults = {"uniform": "sample", "normal": "sample", "constant": None}
@@ -227,41 +213,79 @@ class Quantity:
         self.table: Any = None
         self.draw: Callable[[int, int], Array] | None = None
         self.slow = False  # whether values take long to compute
-        self.points: tiles.Points | None = None
+        self.points: Callable[[], tiles.Points] | None = None
         self.bounds: tuple[Array, Array] | None = None
         self.quaternions: list[slice] = []
         self.shape: tuple[int, ...] = ()
         self.size: int | None = None
         if target == "overlay":
             self.table = vary.constant or vary.values
-            self.size = _robots(self.table)
+            if not isinstance(self.table, Overlay):
+                raise wrong(path, f"must be an Overlay, which only Python has, found {found(self.table)}")
+            with within(path):
+                robot.overlaid(self.table)
+            self.size = next(iter(overlay_lead(self.table)), None)
             self.dim = (vary.dim or "robot") if self.size is not None else None
             return
         self.shape = core = _core(robot, target)
         if kind in ("uniform", "normal"):
-            low, high = _limits(robot, target) if vary.uniform == "limits" else (vary.uniform or vary.normal)  # type: ignore[misc]
-            bounds = [np.array(_numbers(f"{path}.{kind}", x, core)) for x in (low, high)]
-            if kind == "uniform" and target == "q":
-                at = robot.configuration
-                for joint, part in zip(at.joints, at.q_slices, strict=True):
-                    inner = joint.quaternion
-                    if inner.stop:  # all rotations are as likely
-                        self.quaternions.append(slice(part.start + inner.start, part.start + inner.stop))
-                        bounds[0][self.quaternions[-1]], bounds[1][self.quaternions[-1]] = 0.0, 1.0
-            if not all(np.isfinite(x).all() for x in bounds):
-                ends = f"{np.asarray(low).tolist()} and {np.asarray(high).tolist()}"
-                raise wrong(f"{path}.{kind}", f"must be finite, found {ends}: write finite numbers")
-            self.bounds = bounds[0], bounds[1]
+            self.bounds = self._bounds(f"{path}.{kind}")
         elif kind == "linspace":
             low, high, count = vary.linspace or (0, 0, 0)
             first, last = (_numbers(f"{path}.linspace", x, core) for x in (low, high))
             self.table = np.linspace(first, last, count)
         else:
-            self.table = _numbers(f"{path}.{kind}", getattr(vary, kind), core, each=kind == "values")
+            name = "constant" if kind == "constant" else "values"
+            self.table = _numbers(f"{path}.{kind}", getattr(vary, name), core, each=name == "values")
         self.size = None if self.dim is None or self.table is None else len(self.table)
-        if not self.input and not core and self.nominal is None:
-            with within(path):  # checks the numbers
-                robot.overlaid(_overlay([(self, self.table if self.bounds is None else self.bounds[0])]))
+        if self.bounds:
+            given = np.stack(self.bounds[: 1 if kind == "normal" else 2])
+        else:
+            given = self.table if self.dim else self.table[None]
+        self.check(given if self.nominal is None else given * self.nominal)
+
+    def _bounds(self, path: str) -> tuple[Array, Array]:
+        """Returns lower and upper bounds, or means and deviations."""
+        vary, at = self.vary, self.robot.configuration
+        given = _limits(self.robot, self.target) if vary.uniform == "limits" else vary.uniform or vary.normal or ()
+        first, second = (np.array(_numbers(path, x, self.shape)) for x in given)
+        if vary.uniform is not None and self.target == "q":
+            for joint, part in zip(at.joints, at.q_slices, strict=True):
+                inner = joint.quaternion
+                if inner.stop:  # all rotations are as likely
+                    self.quaternions.append(slice(part.start + inner.start, part.start + inner.stop))
+                    first[self.quaternions[-1]], second[self.quaternions[-1]] = 0.0, 1.0
+        form, lowest = ("the first at most the second", first) if vary.uniform else ("the second at least 0", 0 * first)
+        for k in np.flatnonzero(~(np.isfinite(first) & np.isfinite(second) & (lowest <= second))):
+            names = at.position_names if self.input.startswith("q") else at.velocity_names
+            where = f" for '{names[k]}'" if self.input and self.shape else ""
+            text = f"must be finite, {form}, found {first.ravel()[k]:g} and {second.ravel()[k]:g}{where}"
+            raise wrong(path, f"{text}: write two numbers, or two lists")
+        return first, second
+
+    def check(self, values: Any, first: int | None = None) -> None:
+        """Raises the error for the first of values (n, *shape) that no robot has. first: entry of the first value."""
+        if self.input:  # states that fail are counted
+            return
+
+        def refusal(values: Any) -> DynError | None:
+            try:
+                self.robot.overlaid(_overlay([(self, values)]))
+            except DynError as error:
+                return error
+            return None
+
+        # The bounds of a number are one interval.
+        if refusal(values if self.shape else np.array([values.min(), values.max()])) is None:
+            return
+        k = bisect_left(range(len(values)), True, key=lambda k: refusal(values[: k + 1]) is not None)
+        if (error := refusal(values[k].tolist())) is not None:
+            path, text = f"vary.{self.target}.{self.kind}", error.message.removeprefix(error.path or "").lstrip(": ")
+            if first is not None or self.kind in ("linspace", "recording"):
+                text = f"entry {k + (first or 0)} along '{self.dim}' {text}"
+            elif self.kind != "constant":
+                path += f"[{k}]"
+            raise wrong(path, text, type(error))
 
     def drawn_from(self, sampler: Sampler, columns: slice) -> None:
         """Takes the values from these entries of the points of a dimension."""
@@ -277,7 +301,7 @@ class Quantity:
         if self.draw is None:
             values = self.table if self.dim is None else self.table[first:last]
         else:
-            values = self.draw(first, last).reshape(-1, *self.shape)
+            values = self.draw(first, last).reshape(last - first, *self.shape)
             if self.vary.normal is not None and self.bounds is not None:
                 values = load("samples", "scipy.special").ndtri(values) * self.bounds[1] + self.bounds[0]
             for part in self.quaternions:
@@ -289,13 +313,8 @@ class Quantity:
 class Plan:
     """The states of a study: dimensions, and the inputs of any block of states.
 
-    dims, shape: names and sizes of the dimensions, those of `keep` first, then grids, then samples.
-
-    Args:
-        robot: The robot.
-        vary: The quantities by target; their order does not matter.
-        samples: The samples by dimension.
-        keep: Dimensions that reductions keep.
+    dims, shape: names and sizes of the dimensions, those of `keep` first, then grids, then samples. vary: the
+    quantities by target, in any order. samples: by dimension. keep: dimensions that reductions keep.
     """
 
     def __init__(
@@ -317,22 +336,16 @@ class Plan:
             sizes[of.dim] = size
         for path, names in (("keep", keep), ("samples", samples)):
             check_names(path, "quantity varies along", names, sizes, NotFoundError)
-        self.keep = tuple(keep)
         self.dims = tuple(sorted(sizes, key=lambda name: (name not in keep, name in samples, sizes[name], name)))
         self.shape = tuple(sizes[name] for name in self.dims)
         drawn = [of for of in self.quantities if of.bounds is not None]
-        ends = dict.fromkeys((of.dim or "" for of in drawn), 0)
-        columns: list[slice] = []
-        for of in drawn:
-            begin = ends[of.dim or ""]
-            ends[of.dim or ""] = begin + math.prod(of.shape)
-            columns.append(slice(begin, ends[of.dim or ""]))
-        samplers = {}
-        for name, width in ends.items():
-            with within(f"samples.{name}"):
-                samplers[name] = Sampler(samples[name], width)
-        for of, part in zip(drawn, columns, strict=True):
-            of.drawn_from(samplers[of.dim or ""], part)
+        for dim in dict.fromkeys(of.dim or "" for of in drawn):
+            along = [of for of in drawn if of.dim == dim]
+            ends = np.cumsum([0, *(math.prod(of.shape) for of in along)]).tolist()
+            with within(f"samples.{dim}"):
+                sampler = Sampler(samples[dim], ends[-1])
+            for of, begin, end in zip(along, ends, ends[1:], strict=False):
+                of.drawn_from(sampler, slice(begin, end))
         self.inputs = frozenset(of.input for of in self.quantities if of.input)
         self._kept: dict[str, Any] = {}
         self._overlays: dict[Any, Overlay] = {}
@@ -347,7 +360,9 @@ class Plan:
         if not self.keeps(of):
             return of.at(part.start, part.stop)
         if of.target not in self._kept:
-            self._kept[of.target] = of.at(0, self.shape[self.dims.index(of.dim or "")])
+            values = of.at(0, self.shape[self.dims.index(of.dim or "")])
+            of.check(values, 0)
+            self._kept[of.target] = values
         return self._kept[of.target][part]
 
     def keeps(self, of: Quantity) -> bool:
@@ -360,8 +375,11 @@ class Plan:
         """The bytes of values that are kept."""
         return sum(x.nbytes for x in self._kept.values())
 
-    def block(self, at: Sequence[slice]) -> dict[str, Any]:
-        """Returns the inputs at a block, by name, whose leading axes broadcast: those of the block longer than 1."""
+    def block(self, at: Sequence[slice], *, draw: bool = True) -> dict[str, Any]:
+        """Returns the inputs at a block, by name, whose leading axes broadcast: those of the block longer than 1.
+
+        Without `draw`, of one state, sampled quantities are at the first of their bounds, which needs no sampler.
+        """
         axes = [k for k, part in enumerate(at) if part.stop - part.start > 1]
         place = {name: k for k, name in enumerate(self.dims)}
 
@@ -369,7 +387,7 @@ class Plan:
             if of.dim is None:
                 return of.at(0, 0)
             k = place[of.dim]
-            x = self.values(of, at[k])
+            x = self.values(of, at[k]) if draw or of.bounds is None else of.bounds[0][None]
             if k not in axes:
                 return x[0]
             after = len(axes) - axes.index(k) - 1
@@ -386,17 +404,23 @@ class Plan:
                 inputs[of.input][..., of.entry] = x
         altered = [of for of in self.quantities if not of.input]
         if altered:
-            key = tuple((of.dim, at[place[of.dim]].start, at[place[of.dim]].stop) for of in altered if of.dim)
+            key = (draw, *((of.dim, at[place[of.dim]].start, at[place[of.dim]].stop) for of in altered if of.dim))
             overlay = self._overlays.get(key)  # another thread may clear the map
             if overlay is None:
-                overlay = _overlay(
-                    [(of, _part(of, at, place) if of.target == "overlay" else spread(of)) for of in altered]
-                )
+                parts = [_part(of, at, place) if of.target == "overlay" else spread(of) for of in altered]
+                overlay = _overlay([*zip(altered, parts, strict=True)])
                 if len(self._overlays) > 64:
                     self._overlays.clear()
                 self._overlays[key] = overlay
             inputs["overlay"] = overlay
         return inputs
+
+    def check(self, at: Sequence[slice]) -> None:
+        """Raises the error for a number at a block that the robot cannot have, by its key."""
+        for of in self.quantities:
+            if of.dim and not of.input and of.target != "overlay":
+                part = at[self.dims.index(of.dim)]
+                of.check(self.values(of, part), part.start)
 
     def state(self, index: int) -> dict[str, Any]:
         """Returns the inputs of one state by its index in C order of the dimensions."""
@@ -417,12 +441,8 @@ class Plan:
 def recording(robot: Robot, path: Path, topic: str = "/joint_states") -> dict[str, Array]:
     """Returns a recorded motion: t (n,) s, q (n, nq), v, a and tau (n, nv), as far as the file has them.
 
-    Accelerations that are not recorded are central differences of the velocities.
-
-    Args:
-        robot: The robot.
-        path: A file of `numpy.savez` with these names, or a bag.
-        topic: The topic of joint states in a bag.
+    Accelerations that are not recorded are central differences of the velocities. path: a file of `numpy.savez` with
+    these names, or a bag with joint states in `topic`.
 
     Raises:
         NotFoundError: There is no such file or topic, or a joint is missing.
@@ -439,8 +459,14 @@ def recording(robot: Robot, path: Path, topic: str = "/joint_states") -> dict[st
             raise InvalidArgumentError(f"recording {str(path)!r} is no file of `numpy.savez` with numbers") from None
     else:
         motion = _from_bag(robot, path, topic)
-    if "a" not in motion and "v" in motion and "t" in motion and len(motion["t"]) > 1:
-        motion["a"] = np.gradient(motion["v"], motion["t"], axis=0)
+    if "a" not in motion and "v" in motion and motion.get("t", np.zeros(0)).size > 1:
+        if motion["t"].shape != motion["v"].shape[:1]:
+            shapes = f"{motion['t'].shape} and {motion['v'].shape}"
+            raise InvalidArgumentError(
+                f"recording {str(path)!r}: v needs a row for each of the times t, found {shapes}"
+            )
+        with np.errstate(all="ignore"):  # states that fail are counted
+            motion["a"] = np.gradient(motion["v"], motion["t"], axis=0)
     return motion
 
 
@@ -466,11 +492,8 @@ def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
     return {"t": stamps - stamps[:1], **{name: np.array(x) for name, x in rows.items() if x}}
 
 
-_FIELDS = {
-    "payload": ("mass", "com", "inertia"),
-    "link": ("mass", "com", "inertia"),
-    "joint": tuple(JointNumbers.__dataclass_fields__),
-}
+_FIELDS: dict[str, tuple[str, ...]] = dict.fromkeys(("payload", "link"), ("mass", "com", "inertia"))
+_FIELDS["joint"] = tuple(JointNumbers.__dataclass_fields__)
 
 
 def _input_of(robot: Robot, target: str) -> tuple[str, int | None]:
@@ -534,20 +557,6 @@ def _numbers(path: str, value: Any, core: tuple[int, ...], *, each: bool = False
         form = f"a list, each entry {form}" if each else form
         raise wrong(path, f"must be {form}, found {found(value)}")
     return np.broadcast_to(given if own else given.reshape((*lead, *(1,) * len(core))), (*lead, *core))
-
-
-def _robots(overlay: Any) -> int | None:
-    """Returns the number of robots in an overlay."""
-    if not isinstance(overlay, Overlay):
-        raise wrong("vary.overlay", f"must be an Overlay, which only Python has, found {type(overlay).__name__}")
-    sizes: list[int] = []
-
-    def note(x: Any, axes: int, _: str) -> Any:
-        sizes.extend(np.shape(x)[: np.ndim(x) - axes])
-        return x
-
-    mapped(overlay, note)
-    return max(sizes, default=None)
 
 
 def _part(of: Quantity, at: Sequence[slice], place: Mapping[str, int]) -> Overlay:

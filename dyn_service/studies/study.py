@@ -1,11 +1,5 @@
 """Studies: queries at many states, reduced where they are computed, in a store that a second run completes.
 
-    study = robot.study({"q": {"uniform": "limits"}, "v": {"constant": 0}, "a": {"constant": 0}},
-                        {"tau": {"query": "inverse_dynamics", "reduce": ["min", "max", "rms"]}},
-                        samples={"sample": {"count": 1_000_000}})
-    print(study.explain())
-    result = study.run("torques.zarr")
-
 The states are divided into chunks of up to 65,536 states, and those into tiles of 4,096, each a box in the study's
 dimensions that does not depend on how the study is run. Sums are added in order within a chunk, and over chunks
 exactly (`math.fsum`), so that results have the same bits for any number of threads, processes or interruptions. A task
@@ -38,7 +32,7 @@ from dyn_service.api.arrays import Array
 from dyn_service.api.inputs import row_of
 from dyn_service.api.queries import Overlay
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import FailedPreconditionError, NotFoundError
+from dyn_service.errors import DynError, FailedPreconditionError, NotFoundError
 from dyn_service.kernels import tiles
 from dyn_service.kernels.jit import Loop, host
 from dyn_service.kernels.loop import loop_of
@@ -73,6 +67,18 @@ FUNCTIONS: Mapping[str, str] = {
 """Names in addition to those of queries, and the classes that answer them."""
 
 
+def _plain(x: Any) -> str:
+    if isinstance(x, Overlay):
+        return repr(x.content)
+    array = np.asarray(x, dtype=np.float64)
+    return f"{array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
+
+
+def _encoded(content: Any) -> bytes:
+    """Returns bytes that are equal for equal content."""
+    return msgspec.json.encode(msgspec.to_builtins(content, enc_hook=_plain), order="sorted")
+
+
 class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One output of a study.
 
@@ -92,14 +98,11 @@ class Output(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     @property
     def key(self) -> str:
         """Identifies the query and its options."""
-        return f"{self.query} {json.dumps(self.options, sort_keys=True)}"
+        return f"{self.query} {_encoded(self.options).decode()}"
 
 
 class Specification(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A study as data, as in a file of `dyn study`.
-
-    check: limits whose violations are counted: position, velocity, effort.
-    """
+    """A study as data, as in a file of `dyn study`. check: limits whose violations are counted."""
 
     vary: dict[str, Vary]
     outputs: dict[str, Output]
@@ -109,9 +112,10 @@ class Specification(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class Estimate(NamedTuple):
-    """What a run needs. seconds: predicted, of what is left. bytes: of the store. memory: bytes at a time.
+    """What a run needs. bytes: of the store. memory: bytes at a time. states_left, chunks_left: not yet in the store.
 
-    states_left, chunks_left: those that the store does not have.
+    processor_seconds, seconds: processor time of what is left, and time if the machine stays as busy as it was while
+    some states were measured. threads: those that compute.
     """
 
     states: int
@@ -122,6 +126,8 @@ class Estimate(NamedTuple):
     chunks: int
     states_left: int
     chunks_left: int
+    processor_seconds: float
+    threads: int
 
     def __str__(self) -> str:
         """Returns a one-line summary."""
@@ -130,9 +136,11 @@ class Estimate(NamedTuple):
         def part(all: int, left: int) -> str:
             return f"{all:,} (done: {all - left:,}, left: {left:,})" if begun else f"{all:,}"
 
+        free = f"{self.processor_seconds / self.threads:.3g} s on {self.threads} free core{'s' * (self.threads > 1)}"
         return (
             f"states: {part(self.states, self.states_left)}, chunks: {part(self.chunks, self.chunks_left)}, "
-            f"tasks: {self.tasks:,}; about {self.seconds:.3g} s{' for the rest' * begun}, "
+            f"tasks: {self.tasks:,}; about {self.processor_seconds:.3g} s of processor time{' for the rest' * begun} "
+            f"({free}, {self.seconds:.3g} s if the machine stays as busy as now), "
             f"{self.bytes / 1e6:.3g} MB in the store, {self.memory / 1e6:.3g} MB of memory"
         )
 
@@ -180,8 +188,7 @@ class Row:
         if bound is None or bound.finish is not None or bound.still or len(bound.signature.outputs) != 1:
             return None
         block = self.robot._library.block(bound.signature)
-        loop = None if block is None else loop_of(bound.signature, block.body.code)
-        if loop is None or loop.allocates:
+        if block is None or (loop := loop_of(bound.signature, block.body.code)) is None or loop.allocates:
             return None
         return loop, bound.signature, [default for _, default in bound.operands]
 
@@ -198,7 +205,8 @@ class _Wanted(NamedTuple):
 
 
 def _is_effort(of: _Wanted) -> bool:
-    return bool(of.labels.attrs.get("units") == "N m | N" and of.labels.dims == ("joint",))
+    dims = (("joint",), (f"{of.name}_joint",))
+    return bool(of.labels.attrs.get("units") == "N m | N" and of.labels.dims in dims)
 
 
 class Study:
@@ -206,10 +214,13 @@ class Study:
 
     def __init__(self, robot: Robot, specification: Specification) -> None:
         self.robot = robot
-        lists: dict[str, Any] = {
-            f"outputs.{name}.reduce": of.reduce or [] for name, of in specification.outputs.items()
-        }
-        for path, names in {**lists, "keep": specification.keep, "check": specification.check}.items():
+        lists: dict[str, Any] = {}
+        for name, of in specification.outputs.items():
+            lists |= {} if of.reduce is None else {f"outputs.{name}.reduce": of.reduce}
+            lists |= {f"outputs.{name}.select.{dim}": names for dim, names in of.select.items()}
+        for path, names in {"keep": specification.keep, "check": specification.check, **lists}.items():
+            if path in lists and not names:
+                raise wrong(path, "needs at least one name, or leave it out")
             if repeated := [name for k, name in enumerate(names) if name in names[:k]]:
                 raise wrong(path, f"has '{repeated[0]}' twice: write it once")
         self.plan = Plan(robot, specification.vary, specification.samples, specification.keep)
@@ -226,8 +237,8 @@ class Study:
         if not specification.outputs:
             raise wrong("outputs", "needs at least one, such as tau: {query: inverse_dynamics, reduce: [max]}")
         for name in specification.outputs:
-            if not re.fullmatch(NAME, name) or name in ("code", "partial", "result", *self.plan.dims):
-                allowed = "letters, digits and _, and is none of code, partial, result and the dimensions"
+            if not re.fullmatch(NAME, name) or name in ("code", "partial", "result"):
+                allowed = "letters, digits and _, and is none of code, partial, result"
                 raise wrong(f"outputs.{name}", f"a name has {allowed}, found {name!r}")
 
     @cached_property
@@ -239,9 +250,8 @@ class Study:
                 continue
             with within(f"outputs.{name}"):
                 module, _, answer = FUNCTIONS.get(of.query, "").rpartition(".")
-                answers[key] = (getattr(import_module(module), answer) if module else partial(Row, query=of.query))(
-                    self.robot, options=of.options
-                )
+                kind = getattr(import_module(module), answer) if module else partial(Row, query=of.query)
+                answers[key] = kind(self.robot, options=of.options)
             for needed in answers[key].required:
                 if needed not in self.plan.inputs:
                     raise wrong(f"vary.{needed}", f"is missing: outputs.{name} needs it, such as {{constant: 0}}")
@@ -254,10 +264,9 @@ class Study:
 
     @cached_property
     def _wanted(self) -> list[_Wanted]:
-        """The outputs; this computes one state, and makes what later ones need."""
-        state = self.plan.state(0)
-        tiles.code()
-        answers, templates = self._answers, dict[str, Any]()
+        """The outputs; this computes one state."""
+        state = self.plan.block([slice(0, 1) for _ in self.plan.dims], draw=False)
+        answers, templates, axes = self._answers, dict[str, Any](), dict[str, list[Any]]()
         wanted = []
         for name, of in self.specification.outputs.items():
             path, key = f"outputs.{name}", of.key
@@ -278,6 +287,10 @@ class Study:
                 places = [known.index(each) for each in names]
                 entries = entries.take(places, labels.dims.index(dim))
                 labels = labels.isel({dim: places})
+            for dim in labels.dims:  # two outputs may select different entries
+                entry = list(labels.indexes.get(dim, range(labels.sizes[dim])))
+                if axes.setdefault(dim, entry) != entry:
+                    labels = labels.rename({dim: f"{name}_{dim}"})
             for quantity in self.plan.quantities:
                 if quantity.dim in (*labels.dims, f"{name}_bin"):
                     text = f"{path} itself has a dimension '{quantity.dim}': write another one"
@@ -288,6 +301,13 @@ class Study:
                     form = "[first, last] with first < last, the same for all entries or one for each"
                     raise wrong(f"{path}.range", f"a histogram needs {form}, found {of.range}")
             wanted.append(_Wanted(name, of, key, field, entries.ravel() if of.select else None, labels))
+        taken = {*self.plan.dims, *(dim for w in wanted for dim in (*w.labels.dims, f"{w.name}_bin"))}
+        for name, of in self.specification.outputs.items():
+            own = {f"{name}_{each}{more}" for each in of.reduce or () for more in ("", "_index")} or {name}
+            if own & taken:
+                text = f"its result '{min(own & taken)}' is also another result or a dimension: choose another name"
+                raise wrong(f"outputs.{name}", text)
+            taken |= own
         for each in self.specification.check:
             if each == "effort":
                 checked, what = any(map(_is_effort, wanted)), "an output of efforts, such as inverse_dynamics"
@@ -302,21 +322,14 @@ class Study:
     def fingerprint(self) -> str:
         """Identifies robot and study: a store has results of one."""
 
-        def plain(x: Any) -> str:
-            if isinstance(x, Overlay):
-                return repr(x.content)
-            array = np.asarray(x, dtype=np.float64)
-            return f"{array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
-
         def fields(of: Any) -> dict[str, Any]:  # all of them: equal fields are not omitted after a copy
             each = msgspec.structs.asdict(of)
-            return {name: plain(x) if isinstance(x, Overlay) else x for name, x in each.items()}
+            return {name: _plain(x) if isinstance(x, Overlay) else x for name, x in each.items()}
 
         of = self.specification
         structs = [{name: fields(x) for name, x in part.items()} for part in (of.vary, of.samples, of.outputs)]
         content = [self.robot.fingerprint, FORMAT, *structs, of.keep, of.check]
-        encoded = msgspec.json.encode(msgspec.to_builtins(content, enc_hook=plain), order="sorted")
-        return hashlib.sha256(encoded).hexdigest()[:32]
+        return hashlib.sha256(_encoded(content)).hexdigest()[:32]
 
     @cached_property
     def made_with(self) -> str:
@@ -346,21 +359,16 @@ class Study:
         missing = np.ones((self._outer, len(tasks)), bool) if done is None else done == 0
         states_left = int((missing * [self._states(*each) for each in tasks]).sum())
         threads = workers or os.cpu_count() or 1
-        seconds = self._state_seconds * states_left / min(threads, int(missing.sum())) if states_left else 0.0
+        of_clock, of_processor = self._state_seconds * states_left if states_left else (0.0, 0.0)
+        at_once = max(1, min(threads, int(missing.sum())))
         per_state = sum(8 * w.labels.size for w in self._wanted if w.of.reduce is None) + (1 if self._stored else 0)
-        chunks = self._outer * self._chunks
-        small = sum(x.nbytes for x in self._start(1).values())
+        chunks, small = self._outer * self._chunks, sum(x.nbytes for x in self._start(1).values())
+        size = self.plan.states * per_state + chunks * small
         inputs = 8 * 4 * self.robot.nv * math.prod(self._tile)
         memory = threads * (inputs * 3 + 2 * count * math.prod(self._chunk) * per_state) + self.plan.kept_bytes
+        left = states_left, int((missing * [last - first for first, last in tasks]).sum())
         return Estimate(
-            self.plan.states,
-            missing.size,
-            seconds,
-            self.plan.states * per_state + chunks * small,
-            int(memory),
-            chunks,
-            states_left,
-            int((missing * [last - first for first, last in tasks]).sum()),
+            self.plan.states, missing.size, of_clock / at_once, size, int(memory), chunks, *left, of_processor, at_once
         )
 
     @property
@@ -368,26 +376,30 @@ class Study:
         return any(w.of.reduce is None for w in self._wanted)
 
     @cached_property
-    def _state_seconds(self) -> float:
-        """Returns the time of one state, from a chunk, or from fewer states if they take long."""
-        _ = self._wanted  # compiles, and makes samples
+    def _state_seconds(self) -> Array:
+        """Returns time and processor time of one state, from a chunk, or from fewer states if they take long."""
+        _ = self._wanted, tiles.code()  # compiles
+
+        def clocks() -> Array:
+            return np.array([time.perf_counter(), time.process_time()])
+
         for number, most in enumerate((tiles.LANES, tiles.LANES, 32 * tiles.LANES, TILE)):
             block = next(blocks(self._reduced, extent(self._chunk, most)))
-            begin = time.perf_counter()
+            begin = clocks()
             self._tile_answers([*(slice(0, 1) for _ in self._kept), *block])
-            took = time.perf_counter() - begin
-            if number and took > PILOT_S:  # the first call may compile
+            took = clocks() - begin
+            if number and took[1] > PILOT_S:  # the first call may compile
                 return took / math.prod(_shape(block))
-        begin = time.perf_counter()
+        begin = clocks()
         self.task(0, 0, 1)
-        return (time.perf_counter() - begin) / self._states(0, 1)
+        return (clocks() - begin) / self._states(0, 1)
 
     def _states(self, first: int, last: int) -> int:
         """Returns the number of states of chunks."""
         return sum(math.prod(_shape(chunk)) for chunk in blocks(self._reduced, self._chunk, first, last))
 
     def _default_chunks(self) -> int:
-        seconds = self._state_seconds * math.prod(self._chunk)
+        seconds = self._state_seconds[1] * math.prod(self._chunk)
         return max(1, min(int(TASK_S / max(seconds, 1e-6)), MAX_CHUNKS, self._chunks))
 
     def _ranges(self, chunks: int) -> list[tuple[int, int]]:
@@ -398,7 +410,11 @@ class Study:
         """Returns the inputs at a tile, and of each output the entries (states, entries)."""
         inputs = self.plan.block(at)
         lead = tuple(size for size in _shape(at) if size > 1)
-        answers = {key: answer(inputs) for key, answer in self._answers.items()}
+        try:
+            answers = {key: answer(inputs) for key, answer in self._answers.items()}
+        except DynError:
+            self.plan.check(at)
+            raise
         entries = []
         for wanted in self._wanted:
             x = np.asarray(answers[wanted.key][wanted.field], dtype=np.float64)
@@ -410,11 +426,7 @@ class Study:
         return inputs, entries
 
     def _start(self, chunks: int) -> dict[str, Any]:
-        """Returns the results of a task without states.
-
-        extremes: of each entry the smallest x and -x. places: the indices of their states. sums: of each chunk, of x,
-        x^2 and |x|^3.
-        """
+        """Returns the results of a task without states: smallest x and -x, and sums of x, x^2, |x|^3 by chunk."""
         results: dict[str, Any] = {"codes": np.zeros(4, np.int64), "first": np.full(4, -1, np.int64)}
         results["count"] = np.zeros(chunks, np.int64)
         for wanted in self._wanted:
@@ -442,11 +454,22 @@ class Study:
                 stored["code"] = np.zeros(shape, np.uint8)
             # With a sweep, rows along the last dimension, one after the other.
             for row in blocks(shape, shape if sweep is None else (*(1 for _ in shape[1:]), shape[-1])):
-                swept = 0 if sweep is None else self._add_swept(results, number, sweep, _shifted(row, chunk))
+                at, swept = _shifted(row, chunk), 0
+                if sweep is not None:
+                    swept, every = sweep(at)
+                    self._add(results, number, self._first(at), swept, every, (), None)
                 rest = (*row[:-1], *(slice(part.start + swept, part.stop) for part in row[-1:]))
                 for tile in blocks(_shape(rest), self._tile):
                     here = _shifted(tile, rest)
-                    self._add_tile(results, number, _shifted(here, chunk), stored, tuple(here))
+                    at = _shifted(here, chunk)
+                    inputs, answers = self._tile_answers(at)
+                    every = [tiles.reduced(x) for x in answers]
+                    codes = self._codes(inputs, answers, every, _shape(at))
+                    self._add(results, number, self._first(at), math.prod(_shape(at)), every, answers, codes)
+                    whole = {w.name: x for w, x in zip(self._wanted, answers, strict=True)} | {"code": codes}
+                    for name, of in stored.items():
+                        if (x := whole[name]) is not None:
+                            of[tuple(here)] = x.reshape(of[tuple(here)].shape)
             if stored:
                 states.append((chunk, stored))
         results["states"] = states
@@ -461,8 +484,8 @@ class Study:
         plain = plain and all(of.input and of.entry is None for of in self.plan.quantities)
         return answer.kernel(self.plan.state(0)) if plain and self._tile[-1:] == (TILE,) else None
 
-    def _sweep(self) -> Callable[[Sequence[slice]], Array] | None:
-        """Returns a function from states along the last dimension to `tiles.reduced`, or None; see `_kernel`."""
+    def _sweep(self) -> Callable[[Sequence[slice]], tuple[int, list[Array]]] | None:
+        """Returns a function from a row to its states, 0 if one is not finite, and `tiles.reduced`; see `_kernel`."""
         if self._kernel is None:
             return None
         loop, signature, defaults = self._kernel
@@ -470,7 +493,7 @@ class Study:
         inputs = [quantities.get(each.name) for each in signature.inputs]
         last = self.plan.dims[-1]
         drawn = {
-            k: of.points
+            k: of.points()
             for k, of in enumerate(inputs)
             if of is not None and of.points is not None and of.dim == last and not self.plan.keeps(of)
         }
@@ -478,28 +501,17 @@ class Study:
         for k, x in enumerate(defaults, len(inputs) - len(defaults)):
             sweep.set(k, x, np.ndim(x))
 
-        def swept(at: Sequence[slice]) -> Array:
+        def swept(at: Sequence[slice]) -> tuple[int, list[Array]]:
             for k, of in enumerate(inputs):
                 if of is not None and k not in drawn:
                     x = self.plan.values(of, at[self.plan.dims.index(of.dim)] if of.dim else slice(0, 0))
                     sweep.set(k, x if of.dim in (None, last) else x[0], len(of.shape))
-            return sweep(at[-1].stop - at[-1].start, at[-1].start)
+            count = (at[-1].stop - at[-1].start) // tiles.LANES * tiles.LANES
+            numbers = sweep(count, at[-1].start)
+            count *= bool(np.isfinite(numbers[2]).all())
+            return count, [numbers if w.entries is None else numbers[:, w.entries] for w in self._wanted]
 
         return swept
-
-    def _add_swept(
-        self, results: dict[str, Any], chunk: int, sweep: Callable[[Sequence[slice]], Array], at: Sequence[slice]
-    ) -> int:
-        """Adds states along the last dimension if all are finite; returns their number."""
-        count = (at[-1].stop - at[-1].start) // tiles.LANES * tiles.LANES
-        numbers = sweep([*at[:-1], slice(at[-1].start, at[-1].start + count)])
-        if not np.isfinite(numbers[2]).all():
-            return 0
-        results["count"][chunk] += count
-        for wanted in self._wanted:
-            some = numbers if wanted.entries is None else numbers[:, wanted.entries]
-            self._reduce(results, chunk, wanted, None, some, self._first(at) + some[5:].astype(np.int64))
-        return int(count)
 
     def _first(self, at: Sequence[slice]) -> int:
         """Returns the index of the first state of a block.
@@ -508,20 +520,9 @@ class Study:
         """
         return sum(int(part.start) * math.prod(self.plan.shape[k + 1 :]) for k, part in enumerate(at))
 
-    def _add_tile(
-        self,
-        results: dict[str, Any],
-        chunk: int,
-        at: Sequence[slice],
-        stored: Mapping[str, Any],
-        tile: tuple[slice, ...],
-    ) -> None:
-        """Adds the states of one tile, which may fail, to the results of a task. tile: its place in `stored`."""
-        shape, start = _shape(at), self._first(at)
-        inputs, answers = self._tile_answers(at)
-        every = [tiles.reduced(x) for x in answers]
-        codes = self._codes(inputs, answers, every, shape)
-        ok = np.arange(math.prod(shape))
+    def _add(self, results: Any, chunk: int, start: int, states: int, every: Any, answers: Any, codes: Any) -> None:
+        """Adds states, from index `start`, to the results of a task. every: `tiles.reduced` of each output."""
+        ok: Any = None
         if codes is not None:
             for k, code in enumerate((NOT_FINITE, *BEYOND.values())):
                 bad = np.flatnonzero(codes & code)
@@ -529,35 +530,23 @@ class Study:
                 if len(bad) and results["first"][k] < 0:
                     results["first"][k] = start + bad[0]
             ok = np.flatnonzero(codes & NOT_FINITE == 0)
-        results["count"][chunk] += len(ok)
-        for wanted, x, numbers in zip(self._wanted, answers, every, strict=True):
-            if wanted.of.reduce is None:
-                stored[wanted.name][tile] = x.reshape(*shape, -1)
-            elif len(ok):
-                some = x if len(ok) == len(x) else x[ok]
-                numbers = numbers if some is x else tiles.reduced(some)
-                self._reduce(results, chunk, wanted, some, numbers, start + ok[numbers[5:].astype(np.int64)])
-        if stored and codes is not None:
-            stored["code"][tile] = codes.reshape(shape)
-
-    def _reduce(
-        self, results: dict[str, Any], chunk: int, wanted: _Wanted, x: Array | None, numbers: Array, places: Any
-    ) -> None:
-        """Adds finite rows x (states, entries) to the reductions of an output.
-
-        numbers: `tiles.reduced` of x. places: (2, entries) indices of the states of the smallest and of the largest.
-        """
-        extremes = results.get(f"{wanted.name} extremes")
-        if extremes is not None:
-            best = np.stack([numbers[0], -numbers[1]])
-            better = best < extremes  # states of equal values came before
-            extremes[better], results[f"{wanted.name} places"][better] = best[better], places[better]
-        if (sums := results.get(f"{wanted.name} sums")) is not None:
-            sums[chunk] += numbers[2:5]
-        counts = results.get(f"{wanted.name} histogram")
-        if counts is not None and x is not None:
-            first, last = _range(wanted.of, x.shape[1])
-            tiles.count(x, first, wanted.of.bins / (last - first), counts)
+            if len(ok) < states:
+                answers = [x[ok] for x in answers]
+                states, every = len(ok), [tiles.reduced(x) for x in answers]
+        results["count"][chunk] += states
+        if not states:
+            return
+        for k, (wanted, numbers) in enumerate(zip(self._wanted, every, strict=True)):
+            if (extremes := results.get(f"{wanted.name} extremes")) is not None:
+                best, places = np.stack([numbers[0], -numbers[1]]), numbers[5:].astype(np.int64)
+                better = best < extremes  # states of equal values came before
+                extremes[better] = best[better]
+                results[f"{wanted.name} places"][better] = start + (places if ok is None else ok[places])[better]
+            if (sums := results.get(f"{wanted.name} sums")) is not None:
+                sums[chunk] += numbers[2:5]
+            if (counts := results.get(f"{wanted.name} histogram")) is not None:
+                first, last = _range(wanted.of, wanted.labels.size)
+                tiles.count(answers[k], first, wanted.of.bins / (last - first), counts)
 
     def _codes(
         self, inputs: Mapping[str, Any], answers: Sequence[Array], numbers: Sequence[Array], shape: tuple[int, ...]
@@ -616,8 +605,12 @@ class Study:
             FailedPreconditionError: The store has results of another robot or study, another run writes it, or it was
                 begun, and is not complete, with other versions or on another kind of processor.
         """
+        for name, given in (("workers", workers), ("chunks", chunks)):
+            if given is not None and given < 1:
+                raise wrong(name, f"must be at least 1, found {given}")
         with _locked(store):
-            group, done = self._open(store, chunks)
+            with _writing(store):
+                group, done = self._open(store, chunks)
             count = int(group.attrs["chunks"])
             ranges = self._ranges(count)
             missing = [(k, *ranges[t]) for k, t in np.argwhere(done == 0).tolist()]
@@ -632,7 +625,9 @@ class Study:
                             break
                         for future in wait(waiting, return_when=FIRST_COMPLETED).done:
                             k, first, _ = waiting.pop(future)
-                            self._write(group, k, first, count, future.result())
+                            results = future.result()
+                            with _writing(store):
+                                self._write(group, k, first, count, results)
                             finished += 1
                             if progress is not None:
                                 progress(finished / done.size)
@@ -641,10 +636,12 @@ class Study:
                         future.cancel()
                     raise
             result = self.results(group)
-            if store is not None:
+            if store is not None and not group.attrs.get("complete"):
                 small = result.drop_vars([w.name for w in self._wanted if w.of.reduce is None])
                 names = {name: x.astype(object) for name, x in small.coords.items() if x.dtype.kind == "U"}
-                small.assign_coords(names).to_zarr(str(Path(store)), group="result", mode="w", consolidated=False)
+                with _writing(store):
+                    small.assign_coords(names).to_zarr(str(Path(store)), group="result", mode="w", consolidated=False)
+                    group.attrs["complete"] = True
             return result
 
     @contextmanager
@@ -652,7 +649,7 @@ class Study:
         """Yields the function that submits `task`, and how many tasks wait or run at a time."""
         if scheduler is None:
             count = workers or os.cpu_count() or 1
-            _ = self._wanted  # before threads need it
+            _ = self._wanted, self.plan.state(0)  # before threads need them
             with ThreadPoolExecutor(count, thread_name_prefix="study") as threads:
                 yield lambda *what: threads.submit(self.task, *what), 2 * count
             return
@@ -727,7 +724,6 @@ class Study:
     def results(self, group: Any) -> Any:
         """Returns the results in a complete store."""
         xarray = load("a study", "xarray")
-        known = self.plan.coordinates()
         dims, shape = self.plan.dims[: len(self._kept)], self._kept
         variables: dict[str, Any] = {}
         parts = group["partial"]
@@ -759,7 +755,10 @@ class Study:
                     put(f"{each}_index", np.where(np.isfinite(x), where, -1), about)
             if "histogram" in wanted.of.reduce:
                 about = {"units": "1", "long_name": "states by bin; the first and the last bin are outside the range"}
-                about |= {"range": json.dumps(wanted.of.range), "range_units": labels.attrs["units"]}
+                about |= {
+                    "range": json.dumps(wanted.of.range, default=np.ndarray.tolist),
+                    "range_units": labels.attrs["units"],
+                }
                 put("histogram", parts[f"{name} histogram"][:].sum(axis=1), about, f"{name}_bin")
             for each, (power, root) in _ROOTS.items():
                 if each in wanted.of.reduce:
@@ -767,7 +766,7 @@ class Study:
                     total = np.array([[math.fsum(column) for column in of.T] for of in sums]).reshape(len(sums), -1)
                     put(each, root(total / np.where(counts, counts, np.nan)[:, None]), labels.attrs)
         result = xarray.Dataset(variables)
-        for labels in (known, *(w.labels.indexes for w in self._wanted)):
+        for labels in (self.plan.coordinates(), *(w.labels.indexes for w in self._wanted)):
             result = result.assign_coords({n: (n, list(x)) for n, x in labels.items() if n in result.dims})
         codes, first = parts["codes"][:].sum(axis=(0, 1)), parts["first"][:]
         named = dict(zip(("not finite", *BEYOND), codes.tolist(), strict=True))
@@ -810,16 +809,26 @@ def _unusable(store: Any, text: str) -> FailedPreconditionError:
 
 
 @contextmanager
+def _writing(store: Any) -> Iterator[None]:
+    """Raises errors of the system as those of a store."""
+    try:
+        yield
+    except OSError as error:
+        text = (
+            f"cannot be written ({error.strerror or error}): mend this and run again, which continues it, or {_ANOTHER}"
+        )
+        raise _unusable(store, text) from None
+
+
+@contextmanager
 def _locked(store: Any) -> Iterator[None]:
     """Holds the lock of a store. The system releases it when the process ends in any way."""
     if store is None:
         yield
         return
-    try:
+    with _writing(store):
         Path(store).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unusable(store, f"cannot be a folder ({error.strerror}): {_ANOTHER}") from None
-    descriptor = os.open(store, os.O_RDONLY)
+        descriptor = os.open(store, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -850,11 +859,7 @@ def _remote(content: bytes, expected: tuple[str, str], outer: int, first: int, l
 
 
 def specification(values: Mapping[str, Any]) -> Specification:
-    """Returns a study from plain values.
-
-    Raises:
-        InvalidArgumentError: A value has the wrong type or name; `path` names it.
-    """
+    """Returns a study from plain values; errors name the path of a wrong one."""
     given = dict(values)
     for part, kind in (("vary", Vary), ("samples", Samples), ("outputs", Output)):
         if isinstance(given.get(part), Mapping):

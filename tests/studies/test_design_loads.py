@@ -145,3 +145,11 @@ def test_rounding_errors_do_not_look_like_loads(tmp_path: Path) -> None:
     assert [readable([1e-13, 0.0])(x) for x in (1e-13, np.nan)] == ["1e-13", "nan"]
     page = found.write(tmp_path).read_text("utf-8")
     assert "e-1" not in page.partition("<table>")[2]
+
+
+def test_recordings_and_states_without_loads(arm: Robot) -> None:
+    still = {name: {"constant": 0.0} for name in ("v", "a")}
+    with pytest.raises(InvalidArgumentError, match=naming("vary: no state has finite loads", "1")):
+        design_loads(arm, {"q": {"constant": np.nan}, **still})
+    with pytest.raises(InvalidArgumentError, match=naming("motion: no array of the recording called 'a'")):
+        duty_cycle(arm, {name: np.zeros((1, 2)) for name in ("t", "q", "v")})

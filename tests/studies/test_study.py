@@ -17,6 +17,7 @@ import pytest
 from dyn_service import Inertial, Overlay, Robot, Wrench
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.kernels.tiles import reduced
+from dyn_service.studies import plan as plan_module
 from dyn_service.studies import study as study_module
 from dyn_service.studies.plan import TILE, Plan, Sampler, Samples, Vary, recording
 from dyn_service.studies.study import Study, _remote, specification
@@ -385,9 +386,9 @@ def test_compiled_passes_against_plain_calls(robot: Robot, count: int) -> None:
     study = _torques(robot, count)
     assert study._kernel is not None
     tiles: list[Any] = []
-    add = study._add_tile
-    study._add_tile = lambda *what: (tiles.append(what[2]), add(*what))[1]  # type: ignore[method-assign]
-    found = study.run(workers=2)
+    answers = study._tile_answers
+    study._tile_answers = lambda at: (tiles.append(at), answers(at))[1]  # type: ignore[method-assign]
+    found = study.run(workers=2, chunks=1)
     assert [part[0].stop - part[0].start for part in tiles] == ([1] if count % 8 else [])  # Python computes the rest
     states = study.plan.block([slice(0, count)])
     tau = robot.inverse_dynamics(**states)
@@ -450,7 +451,7 @@ def test_explain_of_a_store(robot: Robot, tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     study = _torques(robot, 200_000)
-    study._state_seconds = 1e-7  # as on an idle machine, where one task computes all chunks
+    study._state_seconds = np.array([1e-7, 1e-7])  # as on an idle machine, where one task computes all chunks
     new = study.explain(store=tmp_path / "s")
     assert (new.states_left, new.chunks_left, new.tasks) == (200_000, 4, 1)
     assert not (tmp_path / "s").exists()
@@ -497,7 +498,7 @@ def test_one_run_at_a_time(robot: Robot, tmp_path: Path) -> None:
         other.kill()
     assert study.run(tmp_path / "s").identical(study.run())  # the lock ended with its process
     (tmp_path / "file").write_text("")
-    with pytest.raises(FailedPreconditionError, match="cannot be a folder"):
+    with pytest.raises(FailedPreconditionError, match=naming("cannot be written (File exists)")):
         study.run(tmp_path / "file")
 
 
@@ -582,7 +583,7 @@ def test_an_unknown_form_of_sobols_sequence_is_refused(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(qmc, "Sobol", Other)
     with pytest.raises(FailedPreconditionError, match="unknown form"):
-        Sampler(Samples(16), 2).entries(slice(0, 2))
+        Sampler(Samples(16), 2).entries(slice(0, 2))(0, 1)
 
 
 def test_messages_of_a_bag_with_joints_in_another_order(robot: Robot, tmp_path: Path) -> None:
@@ -598,3 +599,91 @@ def test_messages_of_a_bag_with_joints_in_another_order(robot: Robot, tmp_path: 
     motion = recording(robot, tmp_path / "motion.mcap")
     assert motion["q"].tolist() == [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
     assert motion["t"].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_wrong_numbers_of_a_robot_name_their_key(robot: Robot) -> None:
+    link, joint = robot.link_names[-1], robot.joint_names[0]
+    payload, friction = f"payload.{link}.mass", f"joint.{joint}.friction"
+    bodies = Overlay(links={link: Inertial(mass=np.array([1.0, -2.0]))})
+    for target, given, path, words in (
+        (payload, {"values": [1.0, 2.0, -3.0]}, f"{payload}.values[2]", ("at least 0 kg", "-3")),
+        (payload, {"values": [1.0, np.nan]}, f"{payload}.values[1]", ("nan",)),
+        (payload, {"linspace": [1.0, -1.0, 3]}, f"{payload}.linspace", ("entry 2 along 'payload", "-1")),
+        (payload, {"uniform": [-1.0, 1.0]}, f"{payload}.uniform[0]", ("at least 0 kg", "-1")),
+        (payload, {"uniform": [2.0, 1.0]}, f"{payload}.uniform", ("the first at most the second", "2 and 1")),
+        (payload, {"normal": [1.0, -0.1]}, f"{payload}.normal", ("the second at least 0", "-0.1")),
+        (payload, {"normal": [1.0, 0.5]}, f"{payload}.normal", ("entry", "along 'sample'", "at least 0 kg", "-")),
+        (friction, {"normal": [0.1, 1.0]}, f"{friction}.normal", ("entry", "at least 0")),
+        (f"link.{link}.mass", {"values": [1.0, 0.0], "relative": True}, f"link.{link}.mass.values[1]", ("positive",)),
+        (f"payload.{link}.inertia", {"values": [np.eye(3), -np.eye(3)]}, f"payload.{link}.inertia.values[1]", ("-1",)),
+        ("gravity", {"values": [[0, 0, -9.81], [0, 0, np.inf]]}, "gravity.values[1]", ("finite", "inf")),
+        ("overlay", {"values": bodies}, "overlay", (f"links.{link}.mass", "-2")),
+    ):
+        study = {"q": {"constant": 0.5}, "v": {"constant": 1.0}, "a": {"constant": 0.0}, target: given}
+        samples = {"sample": {"count": 5000}} if {*given} & {"uniform", "normal"} else {}
+        with pytest.raises(DynError, match=naming(*words)) as caught:
+            robot.study(study, {"tau": {"query": "inverse_dynamics", "reduce": ["max"]}}, samples=samples).explain()
+        assert caught.value.path == f"vary.{path}", str(caught.value)
+
+
+def test_wrong_samples_that_are_not_kept_name_their_key(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module, "KEPT_BYTES", 0)
+    mass = f"payload.{robot.link_names[-1]}.mass"
+    vary = {"q": {"constant": 0.5}, mass: {"normal": [1.0, 0.25]}}
+    study = robot.study(vary, {"tau": {"query": "gravity_forces"}}, samples={"sample": {"count": 70_000}})
+    with pytest.raises(InvalidArgumentError, match=naming(f"vary.{mass}.normal: entry", "at least 0 kg")) as caught:
+        study.run()
+    entry = int(str(caught.value).split("entry ")[1].split()[0])
+    monkeypatch.undo()
+    assert study.plan.quantities[0].at(entry, entry + 1)[0] < 0.0  # the number that the error names
+
+
+def test_outputs_with_other_entries_have_their_own_dimension(robot: Robot) -> None:
+    first, second = robot.joint_names
+    one = {"query": "gravity_forces", "select": {"joint": [first]}, "reduce": ["max"]}
+    two = {"query": "inverse_dynamics", "select": {"joint": [second]}}
+    vary = {"q": {"constant": 0.5}, "v": {"constant": 0.0}, "a": {"constant": 1e9}}
+    found = robot.study(vary, {"one": one, "two": two}, check=["effort"]).run()
+    assert (found.one_max.dims, list(found.indexes["joint"])) == (("joint",), [first])
+    assert (found.two.dims, list(found.indexes["two_joint"])) == (("two_joint",), [second])
+    assert json.loads(found.attrs["failures"]) == {"effort": 1}
+    for outputs, path in (
+        ({"one": {**one, "select": {"joint": []}}}, "outputs.one.select.joint"),
+        ({"one": {**one, "select": {"joint": [first, first]}}}, "outputs.one.select.joint"),
+        ({"one": one, "one_max": two}, "outputs.one_max"),
+        ({"joint": two}, "outputs.joint"),
+    ):
+        with pytest.raises(InvalidArgumentError) as caught:
+            robot.study(vary, {"all": {"query": "inverse_dynamics"}, **outputs}).run()
+        assert caught.value.path == path, str(caught.value)
+
+
+def test_options_of_python(robot: Robot) -> None:
+    vary = {name: {"constant": 0.3} for name in ("q", "v", "a")}
+    push = Wrench(robot.link_names[-1], force=np.array([0.0, 5.0, 0.0]))
+    options = {"wrenches": [push], "gravity": np.array([0.0, 0.0, -1.6])}
+    found = robot.study(vary, {"tau": {"query": "inverse_dynamics", "options": options}}).run()
+    still = np.full(2, 0.3)
+    assert np.array_equal(found.tau, robot.inverse_dynamics(still, still, still, **options))
+
+
+def test_a_full_disk_and_a_complete_store(robot: Robot, tmp_path: Path) -> None:
+    import resource
+
+    vary, samples = {"q": {"uniform": [-1.0, 1.0]}}, {"sample": {"count": 70_000}}
+    study = robot.study(vary, {"g": {"query": "gravity_forces"}}, samples=samples)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # the states do not fit
+    try:
+        with pytest.raises(FailedPreconditionError, match=naming("cannot be written", "run again")):
+            study.run(tmp_path / "s", chunks=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert study.run(tmp_path / "s").identical(study.run())
+    files = {file: file.stat().st_mtime_ns for file in (tmp_path / "s").rglob("*")}
+    again = robot.study(vary, {"g": {"query": "gravity_forces"}}, samples=samples)
+    again.explain(store=tmp_path / "s")
+    assert again.run(tmp_path / "s").identical(study.run())
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "s").rglob("*")} == files  # nothing is written
+    assert again.plan.quantities[0].points is not None
+    assert again.plan.quantities[0].points.cache_info().currsize == 0  # no samples, no SciPy
