@@ -72,6 +72,7 @@ from dyn_service.dynamics.spatial import (
     cross,
     join,
     linear,
+    mirrored,
     moment_rate,
     of_upper_triangle,
     row_by_row,
@@ -291,7 +292,7 @@ def of_inverse_dynamics(
         Q = of.coriolis(on.psi) + of.inertia(on.Omega)
         W = of.coriolis(G[i][:3, :]) + of.inertia(on.Gamma)
         K, r = of.inertia(G[i]), of.coriolis_transposed(G[i])
-        block = ex.vertcat(G[i].T @ Q, G[i].T @ W, G[i].T @ K + rotor[i])
+        block = ex.vertcat(G[i].T @ Q, G[i].T @ W, mirrored(G[i].T @ K) + rotor[i])
         if not tree.inboard[i].nv or tree.parent[i] < 0:
             return block, None
         return block, _carried(D[i], ex.vertcat(Q + loaded(G[i], of.F), W, K, r))

@@ -58,7 +58,7 @@ from dyn_service.dynamics.hamilton import energy, momentum
 from dyn_service.dynamics.kinematics import along, free_selector, in_world, influences, joint_vector, motion_subspaces
 from dyn_service.dynamics.newton_euler import gravity_forces
 from dyn_service.dynamics.rolled_tree import PairMatrix, RolledTree, Walk
-from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear, row_by_row, skew
+from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear, mirrored, row_by_row, skew
 from dyn_service.dynamics.sweeps import PerBody, total, walk
 from dyn_service.dynamics.task_space import _aligned, _LinkPoint, _local, _Seen, _View, _world
 from dyn_service.model.tree import Tree
@@ -91,7 +91,7 @@ def slopes(tree: Tree, q: Mat, v: Mat, gravity: Mat | None = None, wrenches: Per
         if gravity is not None:
             rate, state = [moved.T @ Psi[i] - G[i].T @ W], [*state, W + loaded(G[i], held[i].F)]
         passed_on = tree.inboard[i].nv and not tree.parent[i] < 0
-        block = ex.vertcat(G[i].T @ Q, *rate, G[i].T @ K + rotor[i])
+        block = ex.vertcat(G[i].T @ Q, *rate, mirrored(G[i].T @ K) + rotor[i])
         return block, carried_loads(D[i], ex.vertcat(*state)) if passed_on else None
 
     def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:

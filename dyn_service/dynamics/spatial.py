@@ -255,17 +255,18 @@ class Inertia:
         # [e, d~; 0, e] [I, H; H^T, m] [e, 0; -d~, e]
         s = skew(d)
         H = self.H + s @ self.m
-        return Inertia(_mirrored(self.I - self.H @ s + s @ H.T), H, self.m)
+        return Inertia(mirrored(self.I - self.H @ s + s @ H.T), H, self.m)
 
 
 def _symmetric(a: Mat, b: Mat) -> Mat:
     """a b^T, known to be symmetric: the upper triangle, mirrored."""
-    return _mirrored(a @ b.T)
+    return mirrored(a @ b.T)
 
 
-def _mirrored(full: Mat) -> Mat:
-    return ex.triu2symm(ex.triu(full))
+def mirrored(full: Mat) -> Mat:
+    """A square matrix, known to be symmetric: its upper triangle, mirrored."""
+    return ex.triu2symm(ex.triu(full)) if full.shape[0] > 1 else full
 
 
 def _symmetric_turn(rotation: Mat, S: Mat) -> Mat:
-    return _mirrored(rotation.T @ (S @ rotation))
+    return mirrored(rotation.T @ (S @ rotation))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
-from dyn_service.errors import FailedPreconditionError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.parameters import LINEAR
 
 ROWS_PER_PARAMETER = 3
@@ -52,14 +52,21 @@ class BaseParameters:
         return len(self.columns)
 
 
-def base_parameters(robot: RobotQueries, *, seed: int = 0) -> BaseParameters:
+def base_parameters(robot: RobotQueries, *, seed: int = 0, threshold: float | None = None) -> BaseParameters:
     """Returns the base parameters of a robot, in this process or of a server.
 
-    robot: gravity is its own. seed: selects the random states.
+    robot: gravity is its own. seed: selects the random states. threshold: relative length above which a column is
+    independent, from 1e-10 to 1; None refuses columns between `DEPENDENT` and `INDEPENDENT`.
 
     Raises:
+        InvalidArgumentError: The threshold is out of its range.
         FailedPreconditionError: A column can neither be called dependent nor independent; the message names it.
     """
+    if threshold is not None and not DEPENDENT <= threshold <= 1.0:
+        raise InvalidArgumentError(
+            f"threshold must be a number from {DEPENDENT:g} to 1, or None, found {threshold!r}", path="threshold"
+        )
+    least = DEPENDENT if threshold is None else threshold
     known = robot.dynamic_parameters()
     states = math.ceil(ROWS_PER_PARAMETER * len(known.parameters) / max(robot.nv, 1)) + 1
     q = np.stack([np.asarray(robot.random_configuration(seed=seed + k)) for k in range(states)])
@@ -70,17 +77,17 @@ def base_parameters(robot: RobotQueries, *, seed: int = 0) -> BaseParameters:
     of_kind = np.array([length[kinds == kind].max() for kind in kinds])
     share = length / np.where(of_kind > 0.0, of_kind, 1.0)
     scaled = Y / np.where(length > 0.0, length, 1.0)
-    columns, parts = _independent(scaled, share)
+    columns, parts = _independent(scaled, share, least)
     undecided = [k for k, part in enumerate(parts) if DEPENDENT < part < INDEPENDENT]
-    if undecided:
+    if undecided and threshold is None:
         k = undecided[0]
         raise FailedPreconditionError(
             f"parameter '{known.parameters[k]}' of robot '{robot.name}' is nearly without effect, or nearly a "
             f"combination of those before it: the relative length of what it adds is {parts[k]:.1e}, "
-            f"expected at most {DEPENDENT:g} or at least {INDEPENDENT:g}"
+            f"expected at most {DEPENDENT:g} or at least {INDEPENDENT:g}; to decide it, give a threshold between them"
         )
     K: Array = np.asarray(np.linalg.lstsq(scaled[:, columns], scaled, rcond=None)[0], dtype=np.float64)
-    K[(np.abs(K) < DEPENDENT) | (share <= DEPENDENT)] = 0.0
+    K[(np.abs(K) < least) | (share <= least)] = 0.0
     K *= length / length[columns, None]
     K[:, columns] = np.eye(len(columns))
     dependent = [part for k, part in enumerate(parts) if k not in columns]
@@ -100,10 +107,11 @@ def _kind(parameter: str) -> str:
     return number if number in LINEAR else number[0]
 
 
-def _independent(columns: Array, share: Array) -> tuple[list[int], list[float]]:
+def _independent(columns: Array, share: Array, least: float) -> tuple[list[int], list[float]]:
     """Returns the independent columns, and of all columns the relative length of their part orthogonal to those before.
 
-    columns: of length 1. share: the length that they had, relative to the longest of their kind.
+    columns: of length 1. share: the length that they had, relative to the longest of their kind. least: the largest
+    length of a dependent column.
     """
     basis = np.zeros((len(columns), 0))
     chosen: list[int] = []
@@ -113,7 +121,7 @@ def _independent(columns: Array, share: Array) -> tuple[list[int], list[float]]:
             part = part - basis @ (basis.T @ part)
         length = float(np.linalg.norm(part))
         lengths.append(min(length, float(share[k])))
-        if lengths[-1] > DEPENDENT:
+        if lengths[-1] > least:
             chosen.append(k)
             basis = np.column_stack([basis, part / length])
     return chosen, lengths

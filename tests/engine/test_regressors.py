@@ -13,7 +13,7 @@ from dyn_service import Robot
 from dyn_service.dynamics import coriolis, hamilton, mass_matrix, newton_euler, passive, regressors, sensors
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.kinematics import integrate
-from dyn_service.errors import FailedPreconditionError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.formulations.base_parameters import base_parameters
 from dyn_service.model.description import rooted
 from dyn_service.model.tree import Tree
@@ -154,5 +154,11 @@ def test_rounding_is_no_parameter_and_a_nearly_dependent_one_is_refused() -> Non
     first, second, last = (URDF / "double_pendulum.urdf").read_text().split('<axis xyz="0 -1 0"/>')
     tilted = '{}<axis xyz="0 -1 0"/>{}<axis xyz="{} -1 0"/>{}'
     assert len(base_parameters(Robot.from_urdf(tilted.format(first, second, 6e-17, last)))) == 13
+    nearly = Robot.from_urdf(tilted.format(first, second, 2e-9, last))
     with pytest.raises(FailedPreconditionError, match=r"parameter '.*' of robot '.*' is nearly without effect"):
-        base_parameters(Robot.from_urdf(tilted.format(first, second, 2e-9, last)))
+        base_parameters(nearly)
+    decided, fine = (base_parameters(nearly, threshold=threshold) for threshold in (1e-6, 1e-10))
+    assert len(decided) == 13 < len(fine)
+    assert max(decided.largest, fine.smallest) < 1e-6 < 1e-3 < decided.smallest
+    with pytest.raises(InvalidArgumentError, match="threshold must be a number from 1e-10 to 1"):
+        base_parameters(nearly, threshold=0.0)

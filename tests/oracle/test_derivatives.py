@@ -60,7 +60,10 @@ def assert_agrees(robot: Robot) -> None:
         assert apart < (TOLERANCE if of_tau else allowed) * max(1.0, np.abs(expected).max()), name
     assert relative_error(inverse.tau, tau) < TOLERANCE
     assert relative_error(forward.a, a) < allowed
-    assert relative_error(inverse.dtau_da, robot.mass_matrix(q)) < TOLERANCE
+    M = robot.mass_matrix(q)
+    for of in (inverse.dtau_da, robot.momentum_derivatives(q, v).dp_dv):
+        assert relative_error(of, M) < TOLERANCE
+        assert np.array_equal(of, of.mT)
 
 
 @pytest.mark.parametrize("seed", wide(range(100), one_in(20)))

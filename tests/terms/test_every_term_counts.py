@@ -674,7 +674,7 @@ TERMS_OF_STEPS: Terms = {
         "loads: G x* F": ("joint_wrench_derivatives", "loaded(G[i], branch[i].F)", "0 * own[:6, :]"),
         "loads: psi seen outward": ("joint_wrench_derivatives", "D[i].rotation @ seen[:3, :]", "seen[:3, :]"),
         "loads: wrenches": ("_swept", "branches(tree, D, moved, wrenches)", "branches(tree, D, moved, None)"),
-        "M: armature": ("slopes", "G[i].T @ K + rotor[i]", "G[i].T @ K"),
+        "M: armature": ("slopes", "mirrored(G[i].T @ K) + rotor[i]", "mirrored(G[i].T @ K)"),
         "G x* K": ("slopes", "Q + loaded(G[i], branch[i].K)", "Q"),
         "G x* F": ("slopes", "W + loaded(G[i], held[i].F)", "W"),
         "ds_i/dq_i: Psi . K": ("slopes", "moved.T @ Psi[i] - G[i].T @ W", "-G[i].T @ W"),
