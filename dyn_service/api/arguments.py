@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.arrays import GRAVITY_UNIT, finite, found, found_instead, holds_labelled, numbers, vector
+from dyn_service.api.arrays import GRAVITY_UNIT, comes_later, finite, found, found_instead, numbers, vector
 from dyn_service.api.results import Array
 from dyn_service.api.spec import Local, OptionSpec, Spec
 from dyn_service.errors import InvalidArgumentError
@@ -69,7 +69,7 @@ class Wrench(msgspec.Struct, frozen=True, eq=False):
                 else:
                     if x.__class__ is y.__class__ is z.__class__ is float:
                         continue
-            if not holds_labelled(value):
+            if not comes_later(value):
                 vector(value, name)
 
 
@@ -122,7 +122,7 @@ _CORES: Mapping[str, tuple[int, ...]] = {"com": (3,), "inertia": (3, 3), "gravit
 
 
 def _check_numbers(name: str, value: Any) -> None:
-    if holds_labelled(value):  # converted later
+    if comes_later(value):
         return
     array, core = numbers(value), _CORES.get(name, ())
     if array is None or array.shape[max(array.ndim - len(core), 0) :] != core:

@@ -157,6 +157,15 @@ def with_leading_axes(value: Any, lead: tuple[int, ...]) -> Any:
         return value  # the consumer reports the error
 
 
+class Later:
+    """Base class of objects in place of an array that replaces them before the value is used."""
+
+
+def comes_later(value: Any) -> bool:
+    """Returns whether a value is an array of xarray or dask, or its place, which is converted before it is used."""
+    return isinstance(value, Later) or holds_labelled(value)
+
+
 def found_instead(kind: str, value: Any) -> str:
     """Returns `found` for a value that must be an object of a class; for a mapping also how to make one."""
     return found(value) + (f"; use {kind}(**..)" if isinstance(value, Mapping) else "")
