@@ -15,8 +15,10 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyn_service.api.arrays import GRAVITY_UNIT, comes_later, finite, found, found_instead, numbers, vector
 from dyn_service.api.results import Array
 from dyn_service.api.spec import Local, OptionSpec, Spec
+from dyn_service.errors import InvalidArgumentError
 
 DEFAULT_GRAVITY = (0.0, 0.0, -9.81)
 """m/s^2, world axes: a robot's gravity unless its file gives another. `gravity=None` is the robot's own gravity."""
@@ -31,18 +33,49 @@ DEFAULT_FRICTION = 0.8
 """Default Coulomb coefficient of contacts."""
 
 
+NO_VECTOR = (0.0, 0.0, 0.0)
+"""Default of the vectors of wrenches, recognised by identity."""
+
+
 class Wrench(msgspec.Struct, frozen=True, eq=False):
     """An external torque and force on a link.
 
     link: the link it acts on. torque: (..., 3) N m. force: (..., 3) N. point: (..., 3) m, where the force acts, in the
     link's frame. frame: the axes in which torque and force are given: `world`, or the name of any link.
+
+    Raises:
+        InvalidArgumentError: A field has another type or shape; `path` names it. NaN is not refused: it gives NaN.
     """
 
     link: str
-    torque: ArrayLike = (0.0, 0.0, 0.0)
-    force: ArrayLike = (0.0, 0.0, 0.0)
-    point: ArrayLike = (0.0, 0.0, 0.0)
+    torque: ArrayLike = NO_VECTOR
+    force: ArrayLike = NO_VECTOR
+    point: ArrayLike = NO_VECTOR
     frame: str = "world"
+
+    def __post_init__(self) -> None:
+        for name, text in (("link", self.link), ("frame", self.frame)):
+            if text.__class__ is not str:
+                _check_name(name, text)
+        given: Any = (("torque", self.torque), ("force", self.force), ("point", self.point))
+        for name, value in given:
+            if value is NO_VECTOR:
+                continue
+            if value.__class__ is tuple:  # without calls of functions
+                try:
+                    x, y, z = value
+                except ValueError:
+                    pass
+                else:
+                    if x.__class__ is y.__class__ is z.__class__ is float:
+                        continue
+            if not comes_later(value):
+                vector(value, name)
+
+
+def _check_name(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidArgumentError(f"{name} must be a name, found {found(value)}", path=name)
 
 
 class Immutable:
@@ -69,6 +102,34 @@ class Immutable:
 
 _NOT_LISTS = frozenset({"link", "links", "joints"})
 """Fields in which a list is an error."""
+
+
+class _Numbers(Immutable):
+    """Base class of dataclasses of finite numbers, some of a `link`. Raises InvalidArgumentError; `path` is a field."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for each in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, each.name)
+            if each.name == "link":
+                _check_name("link", value)
+            elif value is not None or each.default is not None:
+                _check_numbers(each.name, value)
+
+
+_CORES: Mapping[str, tuple[int, ...]] = {"com": (3,), "inertia": (3, 3), "gravity": (3,)}
+"""The shapes of numbers of `_Numbers` and overlays without their leading axes; of all others ()."""
+
+
+def _check_numbers(name: str, value: Any) -> None:
+    if comes_later(value):
+        return
+    array, core = numbers(value), _CORES.get(name, ())
+    if array is None or array.shape[max(array.ndim - len(core), 0) :] != core:
+        shape = f"numbers of shape (..., {', '.join(map(str, core))})" if core else "a number or an array of numbers"
+        unit = GRAVITY_UNIT if name == "gravity" else ""
+        raise InvalidArgumentError(f"{name} must be {shape}{unit}, found {found(value)}", path=name)
+    finite(name, array)
 
 
 def _read_only(value: Any) -> Any:
@@ -100,7 +161,7 @@ def _key(value: Any) -> Hashable:
 
 
 @dataclass(frozen=True, eq=False)
-class Payload(Immutable):
+class Payload(_Numbers):
     """A body fixed to a link.
 
     link: the link's name. mass: (...,) kg, at least 0. com: (..., 3) m, its centre of mass in the link's frame.
@@ -114,7 +175,7 @@ class Payload(Immutable):
 
 
 @dataclass(frozen=True, eq=False)
-class Inertial(Immutable):
+class Inertial(_Numbers):
     """A replacement for the inertia of a link; fields that are None are unchanged.
 
     mass: (...,) kg, more than 0. com: (..., 3) m, its centre of mass in the link's frame. inertia: (..., 3, 3) kg m^2,
@@ -127,7 +188,7 @@ class Inertial(Immutable):
 
 
 @dataclass(frozen=True, eq=False)
-class JointNumbers(Immutable):
+class JointNumbers(_Numbers):
     """Replacements for a joint's passive properties; fields that are None are unchanged. Each is (...,) and applies to
     all degrees of freedom of the joint.
 
@@ -159,8 +220,35 @@ class Overlay(Immutable):
     locked: Sequence[str] = ()
     gravity: ArrayLike | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        payloads = (self.payloads,) if isinstance(self.payloads, Payload) else self.payloads
+        if not _is_sequence(payloads):
+            said = found_instead("Payload", payloads)
+            raise InvalidArgumentError(f"payloads must be a Payload or a list of them, found {said}", path="payloads")
+        if not _is_sequence(self.locked):
+            said = found(self.locked)
+            raise InvalidArgumentError(f"locked must be a list of joints' names, found {said}", path="locked")
+        entries: list[tuple[str, Any, type]] = [(f"payloads[{k}]", each, Payload) for k, each in enumerate(payloads)]
+        parts: tuple[tuple[str, type], ...] = (("links", Inertial), ("joints", JointNumbers))
+        for part, kind in parts:
+            given: Any = getattr(self, part)
+            if not isinstance(given, Mapping):
+                said = found(given)
+                raise InvalidArgumentError(
+                    f"{part} must be a map from names to {kind.__name__}, found {said}", path=part
+                )
+            entries += [(f"{part}.{name}", each, kind) for name, each in given.items()]
+        for path, each, kind in entries:
+            if not isinstance(each, kind):
+                said = found_instead(kind.__name__, each)
+                raise InvalidArgumentError(f"{path} must be of type {kind.__name__}, found {said}", path=path)
+        if self.gravity is not None:
+            _check_numbers("gravity", self.gravity)
 
-_OWN_AXES = {"com": 1, "inertia": 2, "gravity": 1}
+
+def _is_sequence(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
 
 
 def mapped(overlay: Overlay, of: Callable[[ArrayLike, int, str], ArrayLike]) -> Overlay:
@@ -169,7 +257,9 @@ def mapped(overlay: Overlay, of: Callable[[ArrayLike, int, str], ArrayLike]) -> 
     def entry(said: Any, place: str) -> Any:
         given = {each.name: getattr(said, each.name) for each in fields(said) if each.name != "link"}
         changed = {
-            key: of(value, _OWN_AXES.get(key, 0), f"{place}.{key}") for key, value in given.items() if value is not None
+            key: of(value, len(_CORES.get(key, ())), f"{place}.{key}")
+            for key, value in given.items()
+            if value is not None
         }
         return replace(said, **changed)
 

@@ -109,11 +109,29 @@ def vector(value: Any, path: str) -> Array:
     return array
 
 
+GRAVITY_UNIT = " in m/s^2, such as (0, 0, -9.81)"
+"""Follows the expected shape in errors."""
+
+
 def vectors(name: str, value: Any, length: int) -> Array:
     """(..., length) doubles."""
     array = numbers(value)
     if array is None or array.ndim < 1 or array.shape[-1] != length:
-        raise InvalidArgumentError(f"{name} must be (..., {length}) numbers, found {found(value)}", path=name)
+        unit = GRAVITY_UNIT if name == "gravity" else ""
+        raise InvalidArgumentError(f"{name} must be (..., {length}) numbers{unit}, found {found(value)}", path=name)
+    return array
+
+
+def finite(name: str, array: Array) -> Array:
+    """Returns the array if all its numbers are finite.
+
+    Raises:
+        InvalidArgumentError: A number is not finite; names the number and its index.
+    """
+    if not np.isfinite(array).all():
+        index = np.argwhere(~np.isfinite(array))[0].tolist()
+        place = f" at {index}" if index else ""
+        raise InvalidArgumentError(f"{name} must be finite, found {array[tuple(index)]}{place}", path=name)
     return array
 
 
@@ -137,6 +155,15 @@ def with_leading_axes(value: Any, lead: tuple[int, ...]) -> Any:
         return np.broadcast_to(array, (*np.broadcast_shapes(lead, array.shape[:-1]), array.shape[-1]))
     except ValueError:
         return value  # the consumer reports the error
+
+
+class Later:
+    """Base class of objects in place of an array that replaces them before the value is used."""
+
+
+def comes_later(value: Any) -> bool:
+    """Returns whether a value is an array of xarray or dask, or its place, which is converted before it is used."""
+    return isinstance(value, Later) or holds_labelled(value)
 
 
 def found_instead(kind: str, value: Any) -> str:

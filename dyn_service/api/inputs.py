@@ -9,7 +9,7 @@ from typing import Any
 from dyn_service.api.arrays import found
 from dyn_service.api.spec import LISTS, QUERIES, Option, Query, Row
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
-from dyn_service.support.suggestions import LONGEST, did_you_mean
+from dyn_service.support.suggestions import LONGEST, did_you_mean, known_instead
 
 
 def labelled(robot: Any, row: Row, arguments: Mapping[str, Any]) -> Any:
@@ -27,17 +27,14 @@ def row_of(name: str) -> Query:
             of_list: Query = import_module("dyn_service.api.lists").listed(name)  # late: it imports this module
             return of_list
         wrong = wrong if len(wrong) <= LONGEST else f"{wrong[:LONGEST]}..."
-        known = (*QUERIES, *LISTS)
-        raise UnimplementedError(
-            f"there is no query '{wrong}'; the queries are {', '.join(known)}{did_you_mean(wrong, known)}", path="query"
-        )
+        known = known_instead(wrong, (*QUERIES, *LISTS), "the queries are")
+        raise UnimplementedError(f"there is no query '{wrong}'{known}", path="query")
     return row
 
 
 def unknown_name(query: str, what: str, name: str, known: Mapping[str, object]) -> InvalidArgumentError:
     """Returns the error for an input or option (`what`) that a query does not have; `path` names it."""
-    names = f"its {what}s are {', '.join(known)}" if known else "it has none"
-    message = f"{query} has no {what} '{name}'; {names}{did_you_mean(name, known)}"
+    message = f"{query} has no {what} '{name}'{known_instead(name, known, f'its {what}s are')}"
     return InvalidArgumentError(message, path=f"{what}s.{name}")
 
 

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from numpy.typing import ArrayLike
 
 from dyn_service.api.arguments import EffortFunction, Immutable
+from dyn_service.api.arrays import comes_later, finite, found, numbers
 from dyn_service.api.spec import Spec
+from dyn_service.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from dyn_service.api.queries import RobotQueries
@@ -36,6 +38,10 @@ class SimulationLaw(Immutable):
     such as `robot.limits.efforts`; efforts are clipped to it, after the feed-forward was added. None: no limit. model:
     the robot that the law knows, in this process; None: the simulated one, with its gravity, overlay and payload. A law
     does not know external wrenches.
+
+    Raises:
+        InvalidArgumentError: A field is not a number or an array of finite numbers; `path` names it. The simulation
+            checks shapes, which depend on the robot.
     """
 
     q_ref: ArrayLike
@@ -48,6 +54,14 @@ class SimulationLaw(Immutable):
         if type(self) is SimulationLaw:
             raise TypeError("SimulationLaw is a base class: use PDLaw, ComputedTorqueLaw or StateFeedbackLaw")
         super().__post_init__()
+        for name, value in self.numbers.items():
+            if comes_later(value):
+                continue
+            array = numbers(value)
+            if array is None:
+                raise InvalidArgumentError(f"{name} must be numbers, found {found(value)}", path=name)
+            if name != "limit":
+                finite(name, array)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), **{each.name: getattr(self, each.name) for each in fields(self)}), ()

@@ -14,7 +14,7 @@ import numpy as np
 from dyn_service.api.arrays import found
 from dyn_service.api.spec import BY_NAME, DIRECTIONS, Kind
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import known_instead
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -72,7 +72,7 @@ def one_hot(kind: Kind, names: Any, links: Sequence[str], robot: str, path: str)
             each = each[k]
         if each not in links:
             raise NotFoundError(
-                f"robot '{robot}' has no link '{each}'; its links are {', '.join(links)}{did_you_mean(each, links)}",
+                f"robot '{robot}' has no link '{each}'{known_instead(each, links, 'its links are')}",
                 path=path + "".join(f"[{k}]" for k in index),
             )
         made[(*index, links.index(each))] = 1.0

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Query
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import known_instead
 
 PURPOSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"control": tuple(name for name, row in QUERIES.items() if row.control)}
@@ -30,11 +30,9 @@ def chosen(names: Iterable[str]) -> list[tuple[Query, str]]:
     found: dict[tuple[str, str], tuple[Query, str]] = {}
     for name in names:
         if name not in PURPOSES and name not in QUERIES:
-            known = ", ".join((*PURPOSES, *QUERIES))
+            known = known_instead(name, (*PURPOSES, *QUERIES))
             raise InvalidArgumentError(
-                f"prepare takes purposes and names of queries, found {name!r}; they are {known}"
-                f"{did_you_mean(name, (*PURPOSES, *QUERIES))}",
-                path="prepare",
+                f"prepare takes purposes and names of queries, found {name!r}{known}", path="prepare"
             )
         for query in PURPOSES.get(name, (name,)):
             row = QUERIES[query]

@@ -23,7 +23,7 @@ from dyn_service.api.arguments import DEFAULT_FRICTION, Contact
 from dyn_service.api.arrays import found, vectors
 from dyn_service.api.results import Array
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import known_instead
 
 if TYPE_CHECKING:
     from dyn_service.api.description import RobotProperties
@@ -91,8 +91,7 @@ def driven_entries(at: Configuration, undriven: Sequence[str] | None) -> list[in
 
 def _check(what: str, name: Any, known: Sequence[str], path: str) -> None:
     if name not in known:
-        near = did_you_mean(name, known)
-        raise NotFoundError(f"the robot has no {what} '{name}'; they are {', '.join(known)}{near}", path=path)
+        raise NotFoundError(f"the robot has no {what} '{name}'{known_instead(name, known)}", path=path)
 
 
 def _cone(robot: RobotProperties, contact: Any, path: str, facets: int) -> Array:

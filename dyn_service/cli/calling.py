@@ -28,7 +28,7 @@ from dyn_service.service.client.sync import Client
 from dyn_service.service.protocol.inputs import unpack
 from dyn_service.service.protocol.keys import KeySource
 from dyn_service.service.protocol.messages import ADMINISTRATION, Administration
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import known_instead
 
 _MAPS = frozenset({"wrenches", "payload", "contacts", "overlay"})
 """Kinds of inputs given as maps, which are read as the server reads them."""
@@ -89,8 +89,8 @@ def ask(
     """
     everything = (*QUERIES, *COMPUTATIONS, *ADMINISTRATION)
     if query not in everything and query not in QUERIES:  # lists of queries are not iterated
-        known, near = ", ".join(everything), did_you_mean(query, everything)
-        raise UnimplementedError(f"there is no query '{query}'; the queries are {known}{near}", path="query")
+        known = known_instead(query, everything, "the queries are")
+        raise UnimplementedError(f"there is no query '{query}'{known}", path="query")
     with Client(
         endpoint, timeout_s=timeout_s, compile_wait_s=compile_wait_s, on_wait=on_wait, keys=keys, server_key=server_key
     ) as client:
@@ -211,9 +211,8 @@ def _check_names(
 ) -> None:
     for name in values:
         if name not in inputs and name not in options:
-            takes = ", ".join((*inputs, *options)) or "nothing"
-            near = did_you_mean(name, (*inputs, *options))
-            raise InvalidArgumentError(f"{query} has no '{name}'; it takes {takes}{near}", path=name)
+            known = known_instead(name, (*inputs, *options), "it takes")
+            raise InvalidArgumentError(f"{query} has no '{name}'{known}", path=name)
     for name in required:
         if values.get(name) is None:
             kind = "input" if name in inputs else "option"

@@ -20,7 +20,7 @@ from dyn_service.model.composite import Weld
 from dyn_service.model.inertia import BodyInertia, eigenvalues_exceed, principal_moments
 from dyn_service.model.passive import Passive
 from dyn_service.model.tree import Tree
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import known_instead
 
 MOMENTS = 1e-3
 """Share of the largest moment by which a moment may be negative, or larger than the sum of the others: the importer
@@ -88,6 +88,9 @@ def with_payload(tree: Tree, weld: Weld, payload: Any, path: str) -> AlteredTree
         payload: A `Payload`.
         path: The path of the payload, for errors.
     """
+    if not isinstance(payload, Payload):
+        said = found_instead("Payload", payload)
+        raise InvalidArgumentError(f"{_last(path)} must be a Payload, found {said}", path=path)
     reader, inertia = _Reader(tree, path), dict[int, BodyInertia]()
     reader.carry(payload, inertia)
     changed = replace(tree, inertia=tuple(inertia.get(i, own) for i, own in enumerate(tree.inertia)))
@@ -214,23 +217,20 @@ class _Reader:
     def inertia(self, overlay: Overlay) -> dict[int, BodyInertia]:
         """Returns the changed inertias by link, payloads included."""
         made: dict[int, BodyInertia] = {}
-        for name, said in self._entries(overlay.links, "links", Inertial):
+        for name, said in overlay.links.items():
             link = self._link(name, f".links.{name}")
             made[link] = self._bounded(
                 self._inertial(said, self._tree.inertia[link], f".links.{name}"), f".links.{name}"
             )
-        payloads = [overlay.payloads] if isinstance(overlay.payloads, Payload) else overlay.payloads
-        if isinstance(payloads, str) or not isinstance(payloads, Sequence):
-            raise self._wrong(".payloads", "must be a Payload or a list of them", payloads, "Payload")
-        for k, payload in enumerate(payloads):
-            place = f".payloads[{k}]" if len(payloads) > 1 or isinstance(overlay.payloads, Sequence) else ".payloads"
-            self.carry(payload, made, place)
+        if isinstance(overlay.payloads, Payload):
+            self.carry(overlay.payloads, made, ".payloads")
+        else:
+            for k, payload in enumerate(overlay.payloads):
+                self.carry(payload, made, f".payloads[{k}]")
         return made
 
     def carry(self, payload: Any, made: dict[int, BodyInertia], place: str = "") -> None:
         """Adds a payload to the inertia of its link."""
-        if not isinstance(payload, Payload):
-            raise self._wrong(place, "must be a Payload", payload, "Payload")
         link = self._link(payload.link, f"{place}.link")
         own = made.get(link, self._tree.inertia[link])
         with np.errstate(over="ignore", invalid="ignore"):
@@ -240,7 +240,7 @@ class _Reader:
         """Returns the passive joint properties."""
         tree, own = self._tree, self._tree.passive
         changed: dict[str, Array] = {}
-        for name, said in self._entries(overlay.joints, "joints", JointNumbers):
+        for name, said in overlay.joints.items():
             joint = self._joint(name, f".joints.{name}")
             part = tree.in_rates[joint]
             for each in fields(said):
@@ -262,8 +262,6 @@ class _Reader:
     def locked(self, overlay: Overlay) -> list[str]:
         """Returns the names of the joints to lock."""
         tree, names = self._tree, overlay.locked
-        if isinstance(names, str) or not isinstance(names, Sequence):
-            raise self._wrong(".locked", "must be a list of joints' names", names)
         for k, name in enumerate(names):
             place = f".locked[{k}]"
             joint = self._joint(name, place)
@@ -281,11 +279,10 @@ class _Reader:
         return list(names)
 
     def numbers(self, value: Any, place: str, core: tuple[int, ...]) -> Array:
-        """Returns an array of finite numbers with core shape `core`."""
+        """Returns numbers of an overlay, which has checked them, with core shape `core`."""
         array = numbers(value)
-        if array is None or array.shape[max(array.ndim - len(core), 0) :] != core or not np.isfinite(array).all():
-            shape = f"of shape (..., {', '.join(map(str, core))})" if core else "a number or an array of numbers"
-            raise self._wrong(place, f"must be finite numbers {shape}" if core else f"must be {shape}", value)
+        if array is None:
+            raise self._wrong(place, "must be numbers", value)
         lead = array.shape[: array.ndim - len(core)]
         if lead:
             if not self._leads and self._tree.lead:
@@ -350,14 +347,6 @@ class _Reader:
             self._matrix(payload.inertia, f"{place}.inertia"),
         )
 
-    def _entries(self, given: Any, part: str, kind: type) -> list[tuple[str, Any]]:
-        if not isinstance(given, Mapping):
-            raise self._wrong(f".{part}", f"must be a map from names to {kind.__name__}", given)
-        for name, said in given.items():
-            if not isinstance(said, kind):
-                raise self._wrong(f".{part}.{name}", f"must be {_an(kind.__name__)}", said, kind.__name__)
-        return list(given.items())
-
     def _link(self, name: Any, place: str) -> int:
         return self._named(name, place, "link", self._links)
 
@@ -370,24 +359,20 @@ class _Reader:
         if name not in known:
             moving = " that moves" if what == "joint" else ""
             raise NotFoundError(
-                f"robot '{self._tree.name}' has no {what} '{name}'{moving}; its {what}s are {', '.join(known)}"
-                f"{did_you_mean(name, known)}",
+                f"robot '{self._tree.name}' has no {what} '{name}'{moving}"
+                f"{known_instead(name, known, f'its {what}s are')}",
                 path=f"{self._path}{place}",
             )
         return known[name]
 
-    def _wrong(self, place: str, expected: str, value: Any, kind: str = "") -> InvalidArgumentError:
-        """Returns the error for a wrong value. kind: the class that it must have."""
-        return self._refused(place, f"{expected}, found {found_instead(kind, value) if kind else found(value)}")
+    def _wrong(self, place: str, expected: str, value: Any) -> InvalidArgumentError:
+        """Returns the error for a wrong value."""
+        return self._refused(place, f"{expected}, found {found(value)}")
 
     def _refused(self, place: str, why: str) -> InvalidArgumentError:
         between = " " if why.startswith("must") else ": "
         text = f"{_last(self._path)}{place}{between}{why}"
         return InvalidArgumentError(text, path=f"{self._path}{place}")
-
-
-def _an(name: str) -> str:
-    return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
 
 
 def _with(column: Array, part: slice, values: Array) -> Array:

@@ -66,7 +66,7 @@ from dyn_service.parsing import xacro
 from dyn_service.parsing.report import Receipt
 from dyn_service.parsing.urdf import loaded, reader
 from dyn_service.parsing.xml_elements import ReadLimits
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import known_instead
 
 _LOG = logging.getLogger(__name__)
 
@@ -797,7 +797,7 @@ class Robot(RobotQueries):
         operands = [(place.get(x.name, -1), defaults[x.name]) for x in signature.inputs if x.name in defaults]
         sizes = self._sizes(links=row.links)
         vectors = {k: row.inputs[x].dims(sizes) for k, x in enumerate(row.required) if row.inputs[x].scalar}
-        size = library.work(signature) if kernel is not None else 0
+        work = library.work(signature) if kernel is not None else 0
         bound = BoundCall(
             kernel,
             direct,
@@ -810,7 +810,7 @@ class Robot(RobotQueries):
             selection is not None,
             loaded,
             signature if selection is None else selection[0].signature,
-            size,
+            work,
         )
         return bound, checking, checking_with_wrenches
 
@@ -1107,9 +1107,7 @@ class Robot(RobotQueries):
             of_frame = path.endswith(".frame")
             what, names = ("frame", ("world", *self.link_names)) if of_frame else ("link", self.link_names)
             raise NotFoundError(
-                f"robot '{self.name}' has no {what} '{name}'; its {what}s are {', '.join(names)}"
-                f"{did_you_mean(name, names)}",
-                path=path,
+                f"robot '{self.name}' has no {what} '{name}'{known_instead(name, names, f'its {what}s are')}", path=path
             )
         return index
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dyn_service.api.arrays import broadcast, found, numbers
+from dyn_service.api.arrays import GRAVITY_UNIT, broadcast, found, numbers
 from dyn_service.api.description import (
     JointDescription,
     LimitsDescription,
@@ -41,7 +41,7 @@ from dyn_service.model.parameters import INERTIAL, LINEAR
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.quantities import counted
 from dyn_service.parsing.report import MassSummary, Receipt, build_receipt
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import known_instead
 
 
 class Rows:
@@ -161,8 +161,7 @@ class Rows:
         for k, name in enumerate(names):
             if name not in known:
                 raise NotFoundError(
-                    f"robot '{robot}' has no {what} '{name}'; its {what}s are {', '.join(known)}"
-                    f"{did_you_mean(name, known)}",
+                    f"robot '{robot}' has no {what} '{name}'{known_instead(name, known, f'its {what}s are')}",
                     path=f"options.{row.rows_option}[{k}]",
                 )
             rows.append(known.index(name))
@@ -210,13 +209,11 @@ def operand(name: str, spec: Spec, value: Any, core: tuple[int, ...], joints: in
     Raises:
         InvalidArgumentError: The value does not consist of real numbers, or has another shape.
     """
-    path = f"inputs.{name}"
+    path, shape = f"inputs.{name}", f"(..., {', '.join(map(str, core))})"
+    shape += GRAVITY_UNIT if spec.kind == "gravity" else ""
     array = numbers(value)
     if array is None:
-        raise InvalidArgumentError(
-            f"{name} must be real numbers of shape (..., {', '.join(map(str, core))}), found {found(value)}",
-            path=path,
-        )
+        raise InvalidArgumentError(f"{name} must be real numbers of shape {shape}, found {found(value)}", path=path)
     if spec.scalar and array.ndim == 0:
         return np.full(core, array[()])
     if array.ndim < len(core) or array.shape[array.ndim - len(core) :] != core:
@@ -224,9 +221,7 @@ def operand(name: str, spec: Spec, value: Any, core: tuple[int, ...], joints: in
         if spec.shape in (("nq",), ("nv",)):
             entries = "" if core == (joints,) else f", {spec.shape[0]} = {core[0]}"
             reason = f" ({counted(joints, 'movable joint')}{entries})"
-        raise InvalidArgumentError(
-            f"{name} has shape {array.shape}, expected (..., {', '.join(map(str, core))}){reason}", path=path
-        )
+        raise InvalidArgumentError(f"{name} has shape {array.shape}, expected {shape}{reason}", path=path)
     return array
 
 

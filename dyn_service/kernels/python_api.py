@@ -114,8 +114,9 @@ def addresses() -> list[int]:
 @cache
 def _slots() -> Mapping[str, int]:
     """Returns the offsets of the fields of a `Wrench`, found by searching an instance's memory for their values."""
-    parts = {part: object() for part in _PARTS}
-    probe = Wrench(**parts)  # type: ignore[arg-type]
+    parts: dict[str, Any] = {part: (float(k), 0.0, 0.0) for k, part in enumerate(_PARTS)}
+    parts |= {name: f"the {name} of a probe" for name in ("link", "frame")}
+    probe = Wrench(**parts)
     words = (ctypes.c_void_p * (Wrench.__basicsize__ // 8)).from_address(id(probe))
     places = {word: 8 * k for k, word in enumerate(words)}
     return {part: places[id(thing)] for part, thing in parts.items() if id(thing) in places}

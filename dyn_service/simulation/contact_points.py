@@ -24,7 +24,7 @@ from dyn_service.api.queries import DEFAULT_FRICTION, Array, Contact, RobotQueri
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.inertia import skew
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import known_instead
 
 if TYPE_CHECKING:
     from dyn_service.model.tree import Tree
@@ -61,17 +61,16 @@ def check_links(robot: RobotQueries, contacts: Sequence[Contact]) -> None:
     """Raises `NotFoundError` unless the robot has the contacts' links."""
     for k, contact in enumerate(contacts):
         if contact.link not in robot.link_names:
-            known = f"its links are {', '.join(robot.link_names)}{did_you_mean(contact.link, robot.link_names)}"
+            known = known_instead(contact.link, robot.link_names, "its links are")
             raise NotFoundError(
-                f"contacts[{k}]: robot '{robot.name}' has no link '{contact.link}'; {known}", path=f"contacts[{k}].link"
+                f"contacts[{k}]: robot '{robot.name}' has no link '{contact.link}'{known}", path=f"contacts[{k}].link"
             )
 
 
 def check_joint(at: Configuration, name: str, path: str) -> None:
     """Raises `NotFoundError` unless the robot has a movable joint of this name."""
     if name not in at.names:
-        near = did_you_mean(name, at.names)
-        raise NotFoundError(f"the robot has no movable joint '{name}'; they are {', '.join(at.names)}{near}", path=path)
+        raise NotFoundError(f"the robot has no movable joint '{name}'{known_instead(name, at.names)}", path=path)
 
 
 def _checked(contact: Any, path: str, *, batches: bool) -> Contact:

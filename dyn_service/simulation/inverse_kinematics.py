@@ -30,6 +30,7 @@ from dyn_service.api.arrays import broadcast, found, numbers, vectors
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.model.configuration import Limits
+from dyn_service.support.suggestions import known_instead
 
 Rows = NDArray[np.int_]
 """Numbers of problems."""
@@ -67,6 +68,9 @@ class Target:
         point: (3,) m, in the link's frame.
         position_weight: Per metre, between 1e-6 and 1e6.
         rotation_weight: Per radian, of `rotation` and `direction`, between 1e-6 and 1e6.
+
+    Raises:
+        InvalidArgumentError: A field has the wrong type, shape or value, or all parts are absent; `path` names it.
     """
 
     link: str
@@ -89,6 +93,9 @@ class Target:
                     path="target",
                 )
             return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        Goal.read(self, "target")
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,10 +239,8 @@ class Goal:
         if not isinstance(target.link, str):
             raise InvalidArgumentError(f"{path}.link must be a name, found {found(target.link)}", path=f"{path}.link")
         if robot is not None and target.link not in robot.link_names:
-            known = ", ".join(robot.link_names)
-            raise NotFoundError(
-                f"there is no link '{target.link}' in robot '{robot.name}': its links are {known}", path=f"{path}.link"
-            )
+            known = known_instead(target.link, robot.link_names, "its links are")
+            raise NotFoundError(f"robot '{robot.name}' has no link '{target.link}'{known}", path=f"{path}.link")
         if target.rotation is not None and target.direction is not None:
             raise InvalidArgumentError(f"{path} has both rotation and direction: give one of them", path=path)
         position, rotation, direction = (

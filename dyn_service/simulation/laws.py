@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from dyn_service.api.arrays import all_finite, found, numbers
+from dyn_service.api.arrays import all_finite, finite, found, numbers
 from dyn_service.api.laws import SCALARS, SHAPES, Compensation, ComputedTorqueLaw, PDLaw, SimulationLaw
 from dyn_service.api.queries import Array, EffortFunction, RobotQueries
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.model.configuration import Configuration
-from dyn_service.simulation.loads import HeldEfforts, Lead, by_step, finite, fits_steps, not_finite
+from dyn_service.simulation.loads import HeldEfforts, Lead, by_step, fits_steps, not_finite
 from dyn_service.support.suggestions import did_you_mean
 
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.arrays import all_finite, broadcast, found, numbers, vector
+from dyn_service.api.arrays import all_finite, broadcast, finite, found, numbers, vector
 from dyn_service.api.queries import Array, EffortFunction, Wrench, WrenchFunction
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.simulation.divergence import diverged
@@ -224,18 +224,6 @@ def _changed(wrenches: list[Wrench], change: Callable[[Any], Array]) -> list[Wre
 
 def _with(wrench: Wrench, vectors: Mapping[str, Any]) -> Wrench:
     return msgspec.structs.replace(wrench, **vectors)
-
-
-def finite(name: str, array: Array) -> Array:
-    """Returns the array if all its numbers are finite.
-
-    Raises:
-        InvalidArgumentError: A number is not finite; names the number and its index.
-    """
-    if not np.isfinite(array).all():
-        index = np.argwhere(~np.isfinite(array))[0].tolist()
-        raise InvalidArgumentError(f"{name} must be finite, found {array[tuple(index)]} at {index}", path=name)
-    return array
 
 
 def _fits(name: str, lead: Lead, whole: Lead | None, path: str) -> None:

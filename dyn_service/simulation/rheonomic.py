@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.arguments import GivenMotion, Prescription
-from dyn_service.api.arrays import broadcast, found, numbers, vectors
+from dyn_service.api.arrays import broadcast, finite, found, numbers, vectors
 from dyn_service.api.queries import Array, EffortFunction, RobotQueries, Wrench, WrenchFunction
 from dyn_service.api.results import RheonomicTrajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
@@ -43,7 +43,7 @@ from dyn_service.model.configuration import Configuration
 from dyn_service.model.steps import rk4_step
 from dyn_service.simulation.contact_points import check_joint
 from dyn_service.simulation.divergence import DivergedError
-from dyn_service.simulation.loads import HeldEfforts, Loads, as_samples, finite, listed, vectors_of
+from dyn_service.simulation.loads import HeldEfforts, Loads, as_samples, listed, vectors_of
 from dyn_service.simulation.task import Grid, Motion
 
 

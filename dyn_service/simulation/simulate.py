@@ -11,6 +11,7 @@ external wrenches, which act on rotated links at later stages, the step's formul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,6 +77,12 @@ _MAX_NUMBERS = 1 << 18
 """Most numbers in the positions, or in the velocities, of these steps, unless `_MIN_STEPS` have more."""
 
 
+_MAX_SPREAD = 1 << 26
+"""Most bytes of records over which one assignment is spread: the system provides this memory within it, which takes
+seconds for several GB, and Ctrl-C waits for it.
+"""
+
+
 class _Records:
     """Recorded states, beginning with the first one."""
 
@@ -83,14 +90,19 @@ class _Records:
         self._every = task.every
         count = task.steps // task.every + 1
         self.arrays = [buffers.empty((*x.shape[:-1], count, x.shape[-1])) for x in state]
+        self._by_member = [x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) for x in self.arrays]
+        self._members = max(_MAX_SPREAD // (8 * count * max(1, *(x.shape[-1] for x in state))), 1)
         self.add(0, *state)
 
     def add(self, k: int, *state: Array) -> bool:
         """Records the state after k steps if it is to be recorded; returns whether it is."""
         due = not k % self._every
         if due:
-            for record, x in zip(self.arrays, state, strict=True):
-                record[..., k // self._every, :] = x
+            for record, x in zip(self._by_member, state, strict=True):
+                x = x.reshape(len(record), x.shape[-1])
+                for first in range(0, len(record), self._members):
+                    some = slice(first, first + self._members)
+                    record[some, k // self._every] = x[some]
         return due
 
     def following(self, k: int, count: int) -> list[Array]:

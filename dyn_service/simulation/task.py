@@ -15,14 +15,14 @@ from typing import Any, get_args
 
 import numpy as np
 
-from dyn_service.api.arrays import broadcast, found, numbers, vectors
+from dyn_service.api.arrays import broadcast, finite, found, numbers, vectors
 from dyn_service.api.laws import SimulationLaw
 from dyn_service.api.queries import STOP_DAMPING, Array, Contact, Integrator, Method, Wrench
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.simulation.contact_points import listed as listed_contacts
 from dyn_service.simulation.laws import LawEfforts
-from dyn_service.simulation.loads import HeldEfforts, Lead, Loads, finite
+from dyn_service.simulation.loads import HeldEfforts, Lead, Loads
 from dyn_service.support.suggestions import did_you_mean
 
 Acting = tuple[Array, list[Wrench] | None]

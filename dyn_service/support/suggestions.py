@@ -1,7 +1,7 @@
 """'Did you mean': the known name that is nearest to one that does not exist, for every error message.
 
-A message that says 'there is no X' ends with what this module returns. The likeness of two names is difflib's ratio
-2 M / T (M characters in matching blocks of T in both), without regard to case.
+A message that says 'there is no X' ends with the nearest name, or with the known names if none is near. The likeness of
+two names is difflib's ratio 2 M / T (M characters in matching blocks of T in both), without regard to case.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ SHORTEST = 3
 """Characters below which a likeness is chance: one of the two letters of `qd` is in `q`."""
 LONGEST = 64
 """Characters of a name that is compared; real ones have up to 60, and comparing costs the product of two lengths."""
+LISTED = 16
+"""Most known names in a message."""
 MOST = 256
 """Known names that are compared. Names are untrusted: a wrong one must not block a server (at most 0.1 s)."""
 
@@ -35,3 +37,10 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` to end a message with; empty where no known name is near."""
     near = closest(name, known)
     return "" if near is None else f"; did you mean {near!r}?"
+
+
+def known_instead(name: object, known: Iterable[str], are: str = "they are") -> str:
+    """`; did you mean 'x'?`, or if no known name is near, `; {are} a, b and 44 more`."""
+    names = list(known)
+    listed = ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+    return did_you_mean(name, names) or (f"; {are} {listed}" if names else "; there are none")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean, known_instead
 
 Place = tuple[str | int, ...]
 """A path from the root of a document: keys and list indices."""
@@ -103,8 +103,7 @@ def dotted(place: Iterable[str | int]) -> str:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` where a known name is close, else the list of the known names."""
-    names = sorted(known)
-    return did_you_mean(name, names) or (f"; known here: {', '.join(names)}" if names else "; none are known here")
+    return known_instead(name, sorted(known), "known here:")
 
 
 def explain(error: msgspec.ValidationError, kind: Any, value: Any = _ABSENT) -> tuple[str, Place]:

@@ -81,7 +81,7 @@ def test_a_query_by_its_name(fresh: Robot) -> None:
 
 
 def test_a_name_that_is_none(fresh: Robot) -> None:
-    with pytest.raises(InvalidArgumentError, match=naming("'verfy'", "control")):
+    with pytest.raises(InvalidArgumentError, match=naming("'verfy'", "'verify'")):
         fresh.prepare(["verfy"])
     with pytest.raises(InvalidArgumentError, match="found 'verfy'"):
         ServerSettings(prepare=["verfy"])

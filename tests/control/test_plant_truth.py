@@ -59,7 +59,7 @@ def test_an_overlay_moves_otherwise_under_the_fingerprint_of_the_model(arm: Robo
 @pytest.mark.parametrize(
     ("overlay", "values", "path"),
     [
-        ({"payload": []}, ["overlay", "'payload'", "payloads, links"], "overlay"),
+        ({"payload": []}, ["overlay", "'payload'", "'payloads'"], "overlay"),
         ({"payloads": [{"link": "link_9", "mass": 1.0}]}, ["'double_pendulum'", "'link_9'"], None),
         ({"gravity": [[0, 0, -9.0], [0, 0, -8.0]]}, ["overlay", "batch", "robots"], "overlay"),
         ({"links": {"upper_bar": {"mass": [1.0, 2.0]}}}, ["overlay", "batch", "robots"], "overlay"),

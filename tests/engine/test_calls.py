@@ -285,7 +285,7 @@ VALUES: dict[str, list[Any]] = {
         LOAD,
         Overlay(gravity=(0, 0, -1.0)),
         Overlay(locked=["cart_slide"]),
-        Overlay(Payload("pendulum", True)),
+        Overlay(Payload("pendulum", -1.0)),
         None,
         {},
     ],

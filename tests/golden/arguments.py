@@ -18,6 +18,7 @@ from dyn_service.hil.faults import check_faults
 from dyn_service.model.conventions import from_ros, to_ros
 from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.inputs import pack_wrenches
+from tests.api import test_values
 from tests.conftest import URDF
 from tests.control import (
     test_driver,
@@ -51,6 +52,8 @@ def of_robots() -> Iterator[Case]:
         yield raised(f"a robot: {name}", ask, arm)
     for place, overlay, _ in test_overlays.FAULTS:
         yield raised(f"an overlay{place}: {overlay}", panda.overlaid, overlay)
+    for make, path, _ in test_values.WRONG:
+        yield raised(f"a value's {path}", make)
     for value, *_ in rows(test_arrays.test_values_that_are_not_wrenches_are_refused):
         yield raised(f"wrenches: {value}", pack_wrenches, value, "inputs.wrenches")
     for field, value, *_ in test_conventions.MISSING:

@@ -333,8 +333,8 @@ def test_a_large_robot(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"kp": np.ones(7)}, r"tau\.kp has shape \(7,\), expected \(8,\) or \(\.\.\., 5, 8\)"),
         ({"kd": np.ones((4, 8))}, r"tau\.kd has shape \(4, 8\), expected \(8,\) or \(\.\.\., 5, 8\)"),
         ({"q_ref": 1.0}, r"tau\.q_ref has shape \(\), expected"),
-        ({"q_ref": "home"}, r"tau\.q_ref has str 'home', expected"),
-        ({"v_ref": np.full(8, np.nan)}, r"tau\.v_ref must be finite, found nan at \[0\]"),
+        ({"q_ref": "home"}, "^q_ref must be numbers, found str 'home'"),
+        ({"v_ref": np.full(8, np.nan)}, r"^v_ref must be finite, found nan at \[0\]"),
         ({"limit": -1.0}, r"tau\.limit must be at least 0, found -1"),
         ({"limit": np.nan}, r"tau\.limit must be at least 0, found nan"),
         ({"compensation": "gravitation"}, r"tau\.compensation must be one of none, gravity, reference"),
@@ -344,9 +344,8 @@ def test_a_large_robot(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_invalid_laws(numbers: dict[str, Any], message: str) -> None:
     robot = robot_of("panda")
     q, v = state_of(robot, (2,))
-    law = PDLaw(**({"kp": 1.0, "kd": 1.0, "q_ref": q[0]} | numbers))
     with pytest.raises(InvalidArgumentError, match=message):
-        robot.simulate(q, v, law, dt=DT, steps=5)
+        robot.simulate(q, v, PDLaw(**({"kp": 1.0, "kd": 1.0, "q_ref": q[0]} | numbers)), dt=DT, steps=5)
 
 
 def test_gains_of_the_state() -> None:

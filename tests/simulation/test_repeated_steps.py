@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from dyn_service import FailedPreconditionError, Robot
 from dyn_service.api.queries import Overlay, Payload
 from dyn_service.engine import rollouts
 from dyn_service.kernels.rollout import run_stages
+from dyn_service.support import buffers
 from tests.conftest import URDF
 from tests.counting import calls_of
 
@@ -134,6 +135,32 @@ def test_python_runs_often_enough_for_an_interrupt(monkeypatch: pytest.MonkeyPat
         robot.simulate(q, v, dt=1e-3, steps=257)
     assert sum(numbers) >= 256 * 317 * robot.nv
     assert max(numbers) <= 64 * 256 * robot.nv
+
+
+class _Noted(np.ndarray):
+    """Records that note the bytes of memory between the first and the last entry of each assignment."""
+
+    spread: ClassVar[list[int]] = []
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.spread.append(len(self[key[0]]) * self[0].nbytes)
+        super().__setitem__(key, value)
+
+
+def test_an_interrupt_waits_for_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first assignment to records makes the system provide their memory, which takes seconds for several GB."""
+    robot, module = robot_of("scara"), sys.modules["dyn_service.simulation.simulate"]
+    q, v = np.broadcast_to(robot.neutral(), (2, 150, robot.nq)), np.zeros((150, robot.nv))
+    given: Any = {"dt": 1e-3, "steps": 40, "every": 4, "integrator": "semi_implicit_euler"}
+    expected = robot.simulate(q, v, lambda t, q, v: 0.01 * np.ones(4), **given)
+    monkeypatch.setattr(module, "_MAX_SPREAD", 1 << 14)
+    empty = buffers.empty
+    monkeypatch.setattr(buffers, "empty", lambda shape: empty(shape).view(_Noted))
+    motion = robot.simulate(q, v, lambda t, q, v: 0.01 * np.ones(4), **given)
+    assert sum(_Noted.spread) == 11 * (motion.q.nbytes + motion.v.nbytes)
+    assert max(_Noted.spread) <= 1 << 14
+    assert motion.q.tobytes() == expected.q.tobytes()
+    assert motion.v.tobytes() == expected.v.tobytes()
 
 
 def test_memory_of_large_motions_is_reused() -> None:

@@ -337,17 +337,7 @@ FAULTS: list[tuple[str, dict[str, Any], list[str]]] = [
         ["axes (2,)", "with ()"],
     ),
     ("payload", {"payload": 2.0}, ["payload", "2.0"]),
-    (
-        "payload.link",
-        {"payload": Payload([LINK], 1.0)},  # type: ignore[arg-type]
-        ["payload.link", "'quill'"],
-    ),
     ("payload.mass", {"payload": Payload(LINK, -1.0)}, ["payload.mass", "-1"]),
-    (
-        "payload.com",
-        {"payload": Payload(LINK, 1.0, com=(1, 2))},
-        ["payload.com", "(..., 3)", "tuple (1, 2)"],
-    ),
     (
         "payload.inertia",
         {"payload": Payload(LINK, 1.0, inertia=np.triu(np.ones((3, 3))))},

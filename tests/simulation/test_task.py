@@ -174,11 +174,6 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
         ["wrenches", "3"],
     ),
     (
-        "wrenches[1].torque",
-        {"wrenches": [push(), push(torque=[1.0])]},
-        ["wrenches[1].torque", "(..., 3)", "[1.0]"],
-    ),
-    (
         "wrenches[0].point",
         {"wrenches": push(point=np.ones((2, 5, 3)))},
         ["wrenches[0].point", "(2, 5, 3)", "(3,)", "(..., 6, 3)"],

@@ -29,7 +29,7 @@ from dyn_service.simulation.engines import integrator
 from dyn_service.simulation.rheonomic import RheonomicRobot
 from dyn_service.simulation.simulate import simulate
 from dyn_service.support.arguments import parse_arguments
-from dyn_service.support.suggestions import LONGEST, MOST, closest, did_you_mean
+from dyn_service.support.suggestions import LISTED, LONGEST, MOST, closest, did_you_mean, known_instead
 from dyn_service.support.validation import suggestion
 
 
@@ -144,3 +144,13 @@ def test_misspelt_names_in_messages(call: Callable[[], Any], near: str) -> None:
 def test_files_say_it_in_the_same_words() -> None:
     assert suggestion("grvity", ["gravity", "q"]) == "; did you mean 'gravity'?"
     assert suggestion("colour", ["q"]) == "; known here: q"
+
+
+def test_lists_of_names_are_short() -> None:
+    names = [f"a{k}" for k in range(60)]
+    assert known_instead("colour", names, "it has") == f"; it has {', '.join(names[:LISTED])} and {60 - LISTED} more"
+    assert known_instead("colour", names[:LISTED]) == f"; they are {', '.join(names[:LISTED])}"
+    assert known_instead("colour", []) == "; there are none"
+    with pytest.raises(DynError, match=r"no query 'dance'; the queries are .* more$") as caught:
+        PENDULUM.evaluate("dance", q=Q)
+    assert str(caught.value).count(", ") < LISTED

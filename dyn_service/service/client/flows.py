@@ -39,7 +39,7 @@ from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import RootType
 from dyn_service.model.order import NAMES, Order
 from dyn_service.service.protocol.arrays import ReplyArray, WireArray, may_be_infinite
-from dyn_service.service.protocol.inputs import locked_of, pack, pack_overlay, pack_state
+from dyn_service.service.protocol.inputs import pack, pack_overlay, pack_state
 from dyn_service.service.protocol.limits import MAX_MESSAGE_BYTES
 from dyn_service.service.protocol.messages import (
     ADMINISTRATION,
@@ -469,7 +469,7 @@ class RemoteRobotProperties(RobotProperties):
     @property
     def free(self) -> Array:
         """(nv,): 0 where a joint is locked by the overlay, else 1."""
-        locked = () if self._overlay is None else locked_of(self._overlay, "overlay")
+        locked = () if self._overlay is None else self._overlay.locked
         return np.array([float(joint not in locked) for joint in self.configuration.velocity_joints])
 
 

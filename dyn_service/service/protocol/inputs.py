@@ -20,10 +20,12 @@ from typing import Any, TypeVar
 import numpy as np
 from msgspec import Raw
 
+from dyn_service.api.arguments import NO_VECTOR
 from dyn_service.api.cost import overlay_lead
 from dyn_service.api.named import names_of
 from dyn_service.api.queries import Contact, Inertial, JointNumbers, Overlay, Payload, Wrench
 from dyn_service.api.spec import BY_NAME, Kind
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.service.protocol.arrays import (
     WireArray,
     describe_value,
@@ -33,7 +35,7 @@ from dyn_service.service.protocol.arrays import (
     unpack_array,
 )
 from dyn_service.service.protocol.messages import encode
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import known_instead
 
 MAX_ENCODINGS = 64
 """Encodings of wrenches and overlays that a process keeps."""
@@ -49,9 +51,7 @@ _Codec = Callable[[Any, str], Any]
 
 _WRENCH_VECTORS = ("torque", "force", "point")
 _WRENCH_KEYS = ("link", *_WRENCH_VECTORS, "frame")
-_ZEROS = Wrench("").torque
-"""Default of a wrench's vectors."""
-_PACKED_ZEROS = pack_array(_ZEROS, "")
+_PACKED_ZEROS = pack_array(NO_VECTOR, "")
 _CONTACT_VECTORS = ("point", "plane", "normal")
 _CONTACT_KEYS = tuple(each.name for each in fields(Contact))
 _CONTACT_DEFAULTS = {each.name: each.default for each in fields(Contact) if each.default is not MISSING}
@@ -98,7 +98,7 @@ def _state_wrenches(wrenches: tuple[Any, ...]) -> Raw | None:
         entry: dict[str, Any] = {"link": wrench.link}
         vectors: tuple[Any, ...] = wrench.torque, wrench.force, wrench.point
         for name, vector in zip(_WRENCH_VECTORS, vectors, strict=True):
-            if vector is not _ZEROS:
+            if vector is not NO_VECTOR:
                 fixed = fixed and vector.__class__ is tuple
                 if vector.__class__ is np.ndarray and vector.dtype is _F8 and vector.shape == (3,):
                     data = vector.tobytes()
@@ -147,12 +147,9 @@ def pack_wrenches(value: Any, path: str) -> list[dict[str, Any]]:
     packed = []
     for wrench, place in _structs(value, Wrench, path):
         entry: dict[str, Any] = {"link": wrench.link, "frame": wrench.frame}
-        for name, text in entry.items():
-            if not isinstance(text, str):
-                raise invalid_argument(f"{place}.{name}", f"must be a name, found {type(text).__name__}")
         for name in _WRENCH_VECTORS:
             vector = getattr(wrench, name)
-            entry[name] = _PACKED_ZEROS if vector is _ZEROS else pack_array(vector, f"{place}.{name}")
+            entry[name] = _PACKED_ZEROS if vector is NO_VECTOR else pack_array(vector, f"{place}.{name}")
         packed.append(entry)
     return packed
 
@@ -169,7 +166,15 @@ def _unpack_wrench(value: Any, path: str) -> Wrench:
     for name in ("link", "frame"):
         if name in given:
             _check_name(given, name, path)
-    return Wrench(**_unpack_arrays(given, _WRENCH_VECTORS, path))
+    return _made(Wrench, _unpack_arrays(given, _WRENCH_VECTORS, path), path)
+
+
+def _made(kind: type[_T], given: dict[str, Any], path: str) -> _T:
+    """Returns an object of a class that checks its fields; errors contain the path."""
+    try:
+        return kind(**given)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{path.removeprefix('inputs.')}.{error}", path=f"{path}.{error.path}") from None
 
 
 def pack_contacts(value: Any, path: str) -> list[dict[str, Any]]:
@@ -217,7 +222,7 @@ def unpack_payload(value: Any, path: str) -> Payload:
     _check_name(given, "link", path)
     if "mass" not in given:
         raise invalid_argument(f"{path}.mass", "must be numbers, found nil")
-    return Payload(**_unpack_arrays(given, _PAYLOAD_ARRAYS, path))
+    return _made(Payload, _unpack_arrays(given, _PAYLOAD_ARRAYS, path), path)
 
 
 def pack_overlay(value: Any, path: str) -> dict[str, Any]:
@@ -229,37 +234,17 @@ def pack_overlay(value: Any, path: str) -> dict[str, Any]:
     payloads = [pack_payload(each, place) for each, place in _structs(value.payloads, Payload, f"{path}.payloads")]
     if payloads:
         packed["payloads"] = payloads
-    for part, kind in (("links", Inertial), ("joints", JointNumbers)):
-        changes = getattr(value, part)
-        if not isinstance(changes, Mapping):
-            raise invalid_argument(f"{path}.{part}", f"must be a map from names, found {type(changes).__name__}")
-        for name, entry in changes.items():
-            if not isinstance(entry, kind):
-                raise invalid_argument(
-                    f"{path}.{part}.{name}", f"must be {kind.__name__}, found {type(entry).__name__}"
-                )
-            given = {each.name: getattr(entry, each.name) for each in fields(kind)}
+    for part in ("links", "joints"):
+        for name, entry in getattr(value, part).items():
+            given = {each.name: getattr(entry, each.name) for each in fields(entry)}
             packed.setdefault(part, {})[name] = {
                 key: pack_array(x, f"{path}.{part}.{name}.{key}") for key, x in given.items() if x is not None
             }
-    if locked := locked_of(value, path):
-        packed["locked"] = locked
+    if value.locked:
+        packed["locked"] = list(value.locked)
     if value.gravity is not None:
         packed["gravity"] = pack_array(value.gravity, f"{path}.gravity")
     return packed
-
-
-def locked_of(overlay: Overlay, path: str) -> list[str]:
-    """Returns the names of the locked joints.
-
-    Raises:
-        InvalidArgumentError: They are not a sequence.
-    """
-    if isinstance(overlay.locked, str) or not isinstance(overlay.locked, Sequence):
-        raise invalid_argument(
-            f"{path}.locked", f"must be a list of joints' names, found {type(overlay.locked).__name__}"
-        )
-    return list(overlay.locked)
 
 
 def unpack_overlay(value: Any, path: str) -> Overlay:
@@ -270,13 +255,14 @@ def unpack_overlay(value: Any, path: str) -> Overlay:
     if type(locked) is not list or not all(type(name) is str for name in locked):
         raise invalid_argument(f"{path}.locked", f"must be a list of joints' names, found {show_value(locked)}")
     gravity = given.get("gravity")
-    return Overlay(
-        payloads,
-        _unpack_changes(given.get("links", {}), f"{path}.links", Inertial),
-        _unpack_changes(given.get("joints", {}), f"{path}.joints", JointNumbers),
-        locked,
-        None if gravity is None else unpack_array(gravity, f"{path}.gravity"),
-    )
+    parts = {
+        "payloads": payloads,
+        "links": _unpack_changes(given.get("links", {}), f"{path}.links", Inertial),
+        "joints": _unpack_changes(given.get("joints", {}), f"{path}.joints", JointNumbers),
+        "locked": locked,
+        "gravity": None if gravity is None else unpack_array(gravity, f"{path}.gravity"),
+    }
+    return _made(Overlay, parts, path)
 
 
 _Change = TypeVar("_Change", Inertial, JointNumbers)
@@ -291,7 +277,7 @@ def _unpack_changes(value: Any, path: str, kind: type[_Change]) -> dict[str, _Ch
         if type(name) is not str:
             raise invalid_argument(path, f"must be a map from names, found the key {show_value(name)}")
         given = _read_map(entry, f"{path}.{name}", keys)
-        changes[name] = kind(**_unpack_arrays(given, keys, f"{path}.{name}"))
+        changes[name] = _made(kind, _unpack_arrays(given, keys, f"{path}.{name}"), f"{path}.{name}")
     return changes
 
 
@@ -334,8 +320,7 @@ def _read_map(value: Any, path: str, known: Sequence[str], expected: str = "a ma
         raise invalid_argument(path, f"must be {expected}, found {describe_value(value)}")
     for key in value:
         if key not in known:
-            near = did_you_mean(key, known)
-            raise invalid_argument(path, f"has no {show_value(key)}; its keys are {', '.join(known)}{near}")
+            raise invalid_argument(path, f"has no {show_value(key)}{known_instead(key, known, 'its keys are')}")
     return {key: each for key, each in value.items() if each is not None}
 
 

@@ -74,6 +74,6 @@ def test_nothing_to_verify_and_no_inputs(tcp_server: Server, panda: Robot) -> No
             "type": "InvalidArgumentError",
         }
         head = client.ask(Ask("topology", "panda", {"q": array([0.0])}, {}, panda.fingerprint))
-        assert head.error["message"] == "topology has no input 'q'; it has none"
+        assert head.error["message"] == "topology has no input 'q'; there are none"
     with pytest.raises(InvalidArgumentError, match=naming("topology", "'q'")):
         panda.evaluate("topology", {"q": [0.0]})

@@ -200,10 +200,6 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         "inverse_dynamics",
         {"q": np.zeros(9), "v": np.zeros(9), "a": np.zeros(9), "wrenches": Wrench("panda_hand", frame="moon")},
     ),
-    "wrench of two numbers": (
-        "inverse_dynamics",
-        {"q": np.zeros(9), "v": np.zeros(9), "a": np.zeros(9), "wrenches": [Wrench("panda_hand", force=np.ones(2))]},
-    ),
     "gravity of two numbers": ("gravity_forces", {"q": np.zeros(9), "gravity": [0.0, 1.0]}),
 }
 

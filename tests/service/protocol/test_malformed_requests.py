@@ -13,6 +13,7 @@ from dyn_service import Robot, Server
 from dyn_service.service.protocol.arrays import DTYPES
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.answering.service import Service
+from dyn_service.support.suggestions import LISTED
 from tests.service.conftest import Bare, array, request
 
 INVALID = "INVALID_ARGUMENT"
@@ -44,7 +45,7 @@ def nested(depth: int) -> Any:
 
 
 QUERIES_TEXT = "<queries>"
-"""Placeholder in messages for the list of all queries."""
+"""Placeholder in messages for the list of queries."""
 
 # fmt: off
 # name: payload or message, id in the reply, code, path, message
@@ -131,7 +132,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         "q has shape (2,), expected (..., 1) (1 movable joint)"),
     "no axis": (q(1.0), 7, INVALID, "inputs.q", "q has shape (), expected (..., 1) (1 movable joint)"),
     "wrong gravity": (request(inputs={"q": array([0.5]), "gravity": array([9.81])}), 7, INVALID, "inputs.gravity",
-        "gravity has shape (1,), expected (..., 3)"),
+        "gravity has shape (1,), expected (..., 3) in m/s^2, such as (0, 0, -9.81)"),
     "axes that do not broadcast": (
         request("bias_forces", inputs={"q": array(np.zeros((3, 1))), "v": array(np.zeros((4, 1)))}),
         7,
@@ -247,6 +248,13 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         "inputs.wrenches[1].force",
         "wrenches[1].force must be finite, found nan at [1]",
     ),
+    "force of two numbers": (
+        wrench([{"link": "rod"}, {"link": "rod", "force": [0.0, 1.0]}]),
+        7,
+        INVALID,
+        "inputs.wrenches[1].force",
+        "wrenches[1].force must be numbers of shape (..., 3), found shape (2,) of float64",
+    ),
     "infinity in a wrench": (
         wrench({"link": "tail", "point": array([0.0, np.inf, 0.0])}), 7, INVALID, "inputs.wrenches.point",
         "wrenches.point must be finite, found inf at [1]"),
@@ -302,8 +310,9 @@ def expected_message(message: str, pendulum: Robot) -> str:
     from dyn_service.api.queries import COMPUTATIONS, QUERIES
     from dyn_service.service.protocol.messages import ADMINISTRATION
 
+    known = (*QUERIES, *COMPUTATIONS, *ADMINISTRATION)
     fill = {
-        QUERIES_TEXT: ", ".join((*QUERIES, *COMPUTATIONS, *ADMINISTRATION)),
+        QUERIES_TEXT: f"{', '.join(known[:LISTED])} and {len(known) - LISTED} more",
         "<fingerprint>": pendulum.fingerprint,
         "<joints>": ", ".join(pendulum.all_joint_names),
         "<links>": ", ".join(pendulum.link_names),

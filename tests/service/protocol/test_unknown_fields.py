@@ -178,10 +178,10 @@ def test_unknown_inputs_and_options_of_administration(
     place, row = f"{part}s", ADMINISTRATION[query]
     message[place] = {**message.get(place, {}), "rooot": "floating"}
     known = row.inputs if part == "input" else row.options
-    listed = f"its {place} are {', '.join(known)}" if known else "it has none"
-    near = "; did you mean 'root'?" if "root" in known else ""
+    listed = f"its {place} are {', '.join(known)}" if known else "there are none"
+    listed = "did you mean 'root'?" if "root" in known else listed
     before = list(server.service.robots)
     error = peer.ask(message if form == "plain" else written(message, form, first=True))["error"]
     assert (error["code"], error["path"]) == ("INVALID_ARGUMENT", f"{place}.rooot")
-    assert error["message"] == f"{query} has no {part} 'rooot'; {listed}{near}"
+    assert error["message"] == f"{query} has no {part} 'rooot'; {listed}"
     assert list(server.service.robots) == before

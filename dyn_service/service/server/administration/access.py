@@ -46,7 +46,7 @@ from dyn_service.service.protocol.keys import (
     write_keys,
 )
 from dyn_service.service.protocol.messages import Role, required_role
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import known_instead
 
 _LOG = logging.getLogger(__name__)
 
@@ -324,9 +324,9 @@ class KeyFolder:
         with self._changing():
             entries = self.entries()
             if name not in entries:
-                known = ", ".join(entries) or "none"
-                near = did_you_mean(name, entries)
-                raise NotFoundError(f"there is no key '{name}'; the keys are {known}{near}", path="name")
+                raise NotFoundError(
+                    f"there is no key '{name}'{known_instead(name, entries, 'the keys are')}", path="name"
+                )
             entries[name] = replace(entries[name], revoked=entries[name].revoked or date.today())
             self._write_list(entries)
             return entries[name]

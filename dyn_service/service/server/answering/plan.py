@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from dyn_service.api.arguments import NO_VECTOR
 from dyn_service.api.cost import Cost, answer_numbers
 from dyn_service.api.description import Sizes
 from dyn_service.api.inputs import check_names, checked_options
@@ -342,7 +343,6 @@ _WRENCH: Any = msgspec.defstruct(
     frozen=True,
 )
 _decode_wrenches = msgspec.msgpack.Decoder(Annotated[list[_WRENCH], Meta(max_length=FEW_WRENCHES)]).decode
-_LEFT_OUT = (0.0, 0.0, 0.0)
 _three = struct.Struct("<3d").unpack
 
 
@@ -352,9 +352,9 @@ def _wrench(given: Any, data: list[bytes]) -> Wrench:
     data += [part.data for part in (torque, force, point) if part is not UNSET]
     return Wrench(
         given.link,
-        _LEFT_OUT if torque is UNSET else _three(torque.data),
-        _LEFT_OUT if force is UNSET else _three(force.data),
-        _LEFT_OUT if point is UNSET else _three(point.data),
+        NO_VECTOR if torque is UNSET else _three(torque.data),
+        NO_VECTOR if force is UNSET else _three(force.data),
+        NO_VECTOR if point is UNSET else _three(point.data),
         given.frame,
     )
 

@@ -37,7 +37,7 @@ from dyn_service.service.server.administration.audit import record_done, record_
 from dyn_service.service.server.administration.metrics import Metrics
 from dyn_service.service.server.answering.bounds import read_limits
 from dyn_service.service.server.answering.plan import Plan
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import known_instead
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -158,9 +158,8 @@ class Registry:
                     f"robot '{name}' has expired: it was unused for {self._gone[name]:g} s; make the overlay again",
                     path="robot",
                 )
-            known = ", ".join(sorted(self.served)) or "none"
-            near = did_you_mean(name, self.served)
-            raise NotFoundError(f"there is no robot '{name}'; the robots are {known}{near}", path="robot")
+            known = known_instead(name, sorted(self.served), "the robots are")
+            raise NotFoundError(f"there is no robot '{name}'{known}", path="robot")
         if model not in (UNSET, None, served.robot.fingerprint):
             raise FailedPreconditionError(
                 f"robot '{name}' has fingerprint {served.robot.fingerprint}, the request was made for {model}",

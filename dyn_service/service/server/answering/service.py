@@ -62,7 +62,7 @@ from dyn_service.service.server.answering.plan import (
     read_options,
 )
 from dyn_service.service.server.answering.registry import Administrator, Registry, Served
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import known_instead
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -305,11 +305,8 @@ class Service:
         try:
             row = QUERIES[query]
         except KeyError:
-            known = ", ".join((*QUERIES, *COMPUTATIONS, *ADMINISTRATION))
-            near = did_you_mean(query, (*QUERIES, *COMPUTATIONS, *ADMINISTRATION))
-            raise UnimplementedError(
-                f"there is no query '{query}'; the queries are {known}{near}", path="query"
-            ) from None
+            known = known_instead(query, (*QUERIES, *COMPUTATIONS, *ADMINISTRATION), "the queries are")
+            raise UnimplementedError(f"there is no query '{query}'{known}", path="query") from None
         served = self.registry.get(request.robot, request.model)
         plan = served.plans[row.name]
         inputs, order = read_inputs(row, request.inputs or {}, served.orders, served.robot)
