@@ -11,7 +11,7 @@ from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.node_kind import NodeKind
 from dyn_service.graph.nodes.plant import report as plant_report
 from dyn_service.graph.nodes.plant.factory import PlantParameters, differences, integrator_of, make_plant, prepare
-from dyn_service.graph.nodes.plant.loop import PlantLoop, PlantTopics
+from dyn_service.graph.nodes.plant.loop import PlantChanges, PlantLoop, PlantTopics, create_services
 from dyn_service.support.optional import require
 from dyn_service.support.shipped import find_robot
 
@@ -20,7 +20,6 @@ def main(node: Node[PlantParameters]) -> None:
     """Runs the plant until it is asked to stop."""
     # imported late: a launcher reads only the declaration below and needs no engine
     from dyn_service.engine.robot import Robot
-    from dyn_service.graph.nodes.plant.services import PlantChanges, create_services
 
     p = node.parameters
     with node.stop.at_once():
