@@ -1,10 +1,8 @@
 """The command line: `dyn`.
 
 main              arguments, `dyn serve`, `dyn call`, `dyn metrics`; errors as one line and an exit status
-robots            `dyn robots`, `check`, `convert`
+robots            `dyn robots`, `check`, `convert`, `export`, `study`
 bench             `dyn bench`
-export            `dyn export`
-study             `dyn study`
 launch            `dyn launch`, `dyn run`, commands of single nodes
 nodes             `dyn node`, `lifecycle`, `param`, `service`: running systems, as in ROS 2
 topic             `dyn topic`
