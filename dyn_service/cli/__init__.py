@@ -4,8 +4,7 @@ main              arguments, `dyn serve`, `dyn call`, `dyn metrics`; errors as o
 robots            `dyn robots`, `check`, `convert`, `export`, `study`
 bench             `dyn bench`
 launch            `dyn launch`, `dyn run`, commands of single nodes
-nodes             `dyn node`, `lifecycle`, `param`, `service`: running systems, as in ROS 2
-topic             `dyn topic`
+nodes             `dyn topic`, `node`, `lifecycle`, `param`, `service`: running systems, as in ROS 2
 bag               `dyn bag`
 bag_recording     `dyn bag record`, `play` and `verify`
 view              `dyn view`, `dyn foxglove`

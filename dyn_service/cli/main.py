@@ -24,7 +24,7 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"error: {missing('the command line', 'typer')}")
 
-from dyn_service.cli import launch, nodes, robots, topic, view  # typer is there
+from dyn_service.cli import launch, nodes, robots, view  # typer is there
 from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.console import ROBOT, LogLevel, UsageError, bar, reworded, say, say_json, tell
 from dyn_service.cli.keys import app as keys_app
@@ -97,7 +97,7 @@ def main() -> NoReturn:
 # `dyn --help` shows panels in the order of their first command; groups follow commands.
 for _command in (robots.check, view.view, robots.convert, robots.export, robots.study, robots.bench, robots.robots):
     app.command(rich_help_panel="Robots")(_command)
-app.add_typer(topic.app, name="topic", rich_help_panel="Running systems")
+app.add_typer(nodes.topic_app, name="topic", rich_help_panel="Running systems")
 app.add_typer(nodes.node_app, name="node", rich_help_panel="Running systems")
 app.add_typer(nodes.service_app, name="service", rich_help_panel="Running systems")
 app.add_typer(nodes.param_app, name="param", rich_help_panel="Running systems")
