@@ -1,9 +1,8 @@
 """The command line: `dyn`.
 
-main              arguments, `dyn serve`, `dyn call`, `dyn metrics`; errors as one line and an exit status
+main              `dyn serve`, `call`, `metrics`, `launch`, `run`, commands of single nodes; errors and exit status
 robots            `dyn robots`, `check`, `convert`, `export`, `study`
 bench             `dyn bench`
-launch            `dyn launch`, `dyn run`, commands of single nodes
 nodes             `dyn topic`, `node`, `lifecycle`, `param`, `service`: running systems, as in ROS 2
 bag               `dyn bag`
 bag_recording     `dyn bag record`, `play` and `verify`
