@@ -390,9 +390,7 @@ def run(
 
 def _node(name: str) -> Callable[[typer.Context], int]:
     def command(context: typer.Context) -> int:
-        from dyn_service.graph.nodes.registry import PACKAGE
-
-        return run(context, PACKAGE, name)
+        return run(context, shipped.PACKAGE, name)
 
     command.__doc__ = f"Run the node `{name}` by itself: `dyn {name} --help` lists its parameters."
     return command

@@ -17,9 +17,8 @@ from dyn_service.graph.nodes.controllers.control_loop import only_robot
 from dyn_service.hil.checks import Check, Notes
 from dyn_service.hil.faults import Fault, Killed, WrongPayload, check_faults
 from dyn_service.hil.lockstep import Lockstep
-from dyn_service.hil.message_log import MessageLog
 from dyn_service.hil.setup import ResolvedSetup, Setup, resolve
-from dyn_service.hil.signals import Record
+from dyn_service.hil.signals import MessageLog, Record
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.service.server.app import open_robots
 from dyn_service.support.shipped import find_robot

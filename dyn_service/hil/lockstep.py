@@ -20,9 +20,8 @@ from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.loop import PlantChanges
 from dyn_service.graph.nodes.plant.report import Followed, counts
 from dyn_service.hil.faults import Channel, Fault, Killed, WrongPayload
-from dyn_service.hil.message_log import MessageLog, Seen
 from dyn_service.hil.setup import ResolvedSetup
-from dyn_service.hil.signals import Record
+from dyn_service.hil.signals import MessageLog, Record, Seen
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 
 SESSION, CONTROLLER = 1, 1

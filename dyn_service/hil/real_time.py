@@ -36,9 +36,8 @@ from dyn_service.graph.nodes.controllers.control_loop import only_robot
 from dyn_service.graph.nodes.plant.factory import safety_settings
 from dyn_service.graph.nodes.plant.report import Followed
 from dyn_service.hil.faults import Channel, Fault, Killed, WrongPayload
-from dyn_service.hil.message_log import MessageLog, Seen
 from dyn_service.hil.setup import ResolvedSetup
-from dyn_service.hil.signals import Record
+from dyn_service.hil.signals import MessageLog, Record, Seen
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.service.client.sync import Client
 from dyn_service.support.arguments import full_name

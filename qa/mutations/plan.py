@@ -50,7 +50,6 @@ PARTS: dict[str, tuple[str, ...]] = {
         "hil/faults.py",
         "hil/lockstep.py",
         "hil/real_time.py",
-        "hil/message_log.py",
     ),
     "topics": (
         "messages",
@@ -416,12 +415,11 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "hil/lockstep.py": ("tests/hil/test_lockstep.py",),
     "hil/real_time.py": ("tests/hil/test_proxy.py",),
-    "hil/message_log.py": ("tests/hil/test_message_log.py", "tests/hil/test_lockstep.py"),
     "hil/checks.py": (
         "tests/hil/test_measures.py",
         "tests/hil/test_checks.py",
     ),
-    "hil/signals.py": ("tests/hil/test_checks.py", "tests/hil/test_lockstep.py"),
+    "hil/signals.py": ("tests/hil/test_message_log.py", "tests/hil/test_checks.py", "tests/hil/test_lockstep.py"),
     "messages/": ("tests/messages/test_messages.py", "tests/graph/bags/test_bags.py"),
     "graph/middleware/graph.py": ("tests/graph/middleware/test_graph.py", "tests/graph/middleware/test_node.py"),
     "graph/middleware/node.py": _NODE,
