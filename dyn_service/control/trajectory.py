@@ -28,10 +28,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -209,22 +210,22 @@ class Bounds:
             raise InvalidArgumentError("lower and upper limits differ in length")
 
 
-@dataclass(frozen=True)
-class MultiSineDesign:
-    """Amplitude and speed of a multi-sine.
+class MultiSineDesign(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Sines about a centre.
 
-    period_s: of the first harmonic. harmonics: their number. range_fraction: of the distance from the centre to the
-    nearer limit. velocity_fraction: of the velocity limit. max_amplitude: rad | m, also for unlimited joints. centre:
-    (nq,) rad | m; empty is the middle of the limits, or the first position of joints without limits.
+    period_s: of the first harmonic. harmonics: their number. range_fraction: share of the distance from the centre to
+    the nearer limit. velocity_fraction: share of the velocity limit. max_amplitude: rad | m. ramp_s: time from rest to
+    full motion. centre: rad | m, one number per position; empty is the middle of the limits, or the plant's position at
+    the beginning for joints without limits.
     """
 
-    period_s: float = 6.0
-    harmonics: int = 3
+    period_s: Annotated[float, msgspec.Meta(gt=0)] = 6.0
+    harmonics: Annotated[int, msgspec.Meta(ge=1)] = 3
     range_fraction: float = 0.5
     velocity_fraction: float = 0.5
     max_amplitude: float = 0.6
-    ramp_s: float = 2.0
-    centre: list[float] = field(default_factory=list)
+    ramp_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0
+    centre: list[float] = []
 
 
 def design_multi_sine(

@@ -53,24 +53,6 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     state_rate_hz: NotNegative = 50.0
 
 
-class MultiSineParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Sines about a centre.
-
-    period_s: of the first harmonic. harmonics: their number. range_fraction: share of the distance from the centre to
-    the nearer limit. velocity_fraction: share of the velocity limit. max_amplitude: rad | m. ramp_s: time from rest to
-    full motion. centre: rad | m, one number per position; empty is the middle of the limits, or the plant's position at
-    the beginning for joints without limits.
-    """
-
-    period_s: Positive = 6.0
-    harmonics: Annotated[int, msgspec.Meta(ge=1)] = 3
-    range_fraction: float = 0.5
-    velocity_fraction: float = 0.5
-    max_amplitude: float = 0.6
-    ramp_s: Positive = 2.0
-    centre: list[float] = []
-
-
 class PointToPointParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Moves between waypoints in a cycle.
 
@@ -86,7 +68,7 @@ class MotionParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True)
     """Parameters of a controller that follows a reference motion. trajectory: the motion; `hold` keeps the position."""
 
     trajectory: Motion = "multi_sine"
-    multi_sine: MultiSineParameters = msgspec.field(default_factory=MultiSineParameters)
+    multi_sine: MultiSineDesign = msgspec.field(default_factory=MultiSineDesign)
     point_to_point: PointToPointParameters = msgspec.field(default_factory=PointToPointParameters)
 
 
@@ -96,8 +78,7 @@ def trajectory_maker(p: MotionParameters, on: Configuration, limits: Limits) -> 
     if p.trajectory == "hold":
         return hold_maker(on)
     if p.trajectory == "multi_sine":
-        design = MultiSineDesign(**msgspec.structs.asdict(p.multi_sine))
-        return lambda q, v: design_multi_sine(design, bounds, q, v, on)
+        return lambda q, v: design_multi_sine(p.multi_sine, bounds, q, v, on)
     chosen = p.point_to_point
     points = np.array(chosen.points, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != on.nq:
