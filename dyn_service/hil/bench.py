@@ -136,6 +136,8 @@ class PlantHandle:
             InvalidArgumentError: It does not fit the robot, has to be there from the start, or was over before now.
         """
         check_faults([fault])
+        if isinstance(fault, WrongPayload):
+            raise InvalidArgumentError("WrongPayload: it is there from the start: give it to `run`")
         if fault.until_s <= self._bench.now_s:
             raise InvalidArgumentError(
                 f"{type(fault).__name__}: it is over at {fault.until_s:g} s, now it is {self._bench.now_s:g} s"

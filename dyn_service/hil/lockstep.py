@@ -14,12 +14,12 @@ from dyn_service.api.queries import RobotQueries, Wrench
 from dyn_service.control.controller import Commander
 from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.errors import DynError
 from dyn_service.graph.nodes.controllers.control_loop import commander
 from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.loop import PlantChanges
 from dyn_service.graph.nodes.plant.report import Followed, counts
-from dyn_service.hil.faults import Channel, Fault, Killed, WrongPayload
+from dyn_service.hil.faults import Channel, Fault, Killed
 from dyn_service.hil.setup import ResolvedSetup
 from dyn_service.hil.signals import MessageLog, Record, Seen
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
@@ -77,8 +77,6 @@ class Lockstep:
 
     def inject(self, fault: Fault) -> None:
         """Adds a fault, active from now on."""
-        if isinstance(fault, WrongPayload):
-            raise InvalidArgumentError("WrongPayload: it is there from the start: give it to `run`")
         if isinstance(fault, Killed):
             self._killed.append(fault)
         self._states.add(fault)

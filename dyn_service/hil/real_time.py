@@ -27,7 +27,7 @@ import zmq
 
 from dyn_service.api.queries import RobotQueries
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import DeadlineExceededError, DynError, InvalidArgumentError, UnavailableError
+from dyn_service.errors import DeadlineExceededError, DynError, UnavailableError
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.launch.supervisor import Listener, Supervisor
@@ -35,7 +35,7 @@ from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.nodes.controllers.control_loop import only_robot
 from dyn_service.graph.nodes.plant.factory import safety_settings
 from dyn_service.graph.nodes.plant.report import Followed
-from dyn_service.hil.faults import Channel, Fault, Killed, WrongPayload
+from dyn_service.hil.faults import Channel, Fault, Killed
 from dyn_service.hil.setup import ResolvedSetup
 from dyn_service.hil.signals import MessageLog, Record, Seen
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
@@ -224,8 +224,6 @@ class RealTime:
 
     def inject(self, fault: Fault) -> None:
         """Adds a fault, active from now on."""
-        if isinstance(fault, WrongPayload):
-            raise InvalidArgumentError("WrongPayload: it is there from the start: give it to `run`")
         if isinstance(fault, Killed):
             self._kill(fault)
             return
