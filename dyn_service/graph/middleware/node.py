@@ -30,6 +30,8 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
@@ -58,7 +60,7 @@ from dyn_service.support.suggestions import did_you_mean
 def flat(parameters: msgspec.Struct) -> dict[str, Any]:
     """Returns the values by the names of `described`, as in YAML."""
     values = msgspec.to_builtins(parameters)
-    return {found.name: _at(values, found.name) for found in described(type(parameters))}
+    return {found.name: reduce(getitem, found.name.split("."), values) for found in described(type(parameters))}
 
 
 def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
@@ -77,10 +79,7 @@ def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
         if any(not_finite(value)):
             raise InvalidArgumentError(f"parameter {name!r} is not finite", path=name)
         *above, last = name.split(".")
-        table = values
-        for step in above:
-            table = table[step]
-        table[last] = value
+        reduce(getitem, above, values)[last] = value
     return converted(values, kind)
 
 
@@ -88,12 +87,6 @@ def unknown(name: str, known: Collection[str], node: str) -> InvalidArgumentErro
     """Returns the error for a parameter that the node does not have."""
     near = did_you_mean(name, known) or (f"; it has {', '.join(known)}" if known else "; it has none")
     return InvalidArgumentError(f"node {node!r} has no parameter {name!r}{near}", path=name)
-
-
-def _at(values: Any, name: str) -> Any:
-    for step in name.split("."):
-        values = values[step]
-    return values
 
 
 def standard_services(node: Node[Any]) -> dict[str, tuple[type[msgspec.Struct], Handler]]:
