@@ -19,6 +19,7 @@ import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -343,11 +344,8 @@ class MessageLog:
         return found
 
     def _changes(self) -> tuple[Change, ...]:
-        changes: list[Change] = []
-        for state in self.states:
-            if not changes or (changes[-1].mode, changes[-1].cause) != (state.mode, state.cause):
-                changes.append(Change(state.stamp, state.mode, state.cause))
-        return tuple(changes)
+        runs = groupby(self.states, key=lambda state: (state.mode, state.cause))
+        return tuple(Change(next(states).stamp, *key) for key, states in runs)
 
     def _answers(self) -> Signal:
         """When a command took effect, and how long after the state that it answered."""

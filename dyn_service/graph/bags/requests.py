@@ -473,19 +473,19 @@ def compare(recorded: bytes, found: bytes) -> Sequence[Difference] | None:
     try:
         old, new = decode_reply_head(recorded), decode_reply_head(found)
     except UNREADABLE:
-        return _other("reply", "a reply" if _readable(recorded) else "bytes that are no reply", "")
+        return _other("a reply" if _readable(recorded) else "bytes that are no reply", "")
     old_code, new_code = _code(old), _code(new)
     if old_code in UNRELATED_CODES:
         return None
     if old_code or new_code:
         same = old_code == new_code
-        return () if same else _other("reply", old_code or "an answer", new_code or "an answer")
+        return () if same else _other(old_code or "an answer", new_code or "an answer")
     if bytes(old.outputs) == bytes(new.outputs):
         return ()
     try:
         return outputs_compared(msgspec.msgpack.decode(old.outputs), msgspec.msgpack.decode(new.outputs))
     except UNREADABLE:
-        return _other("reply", "outputs that cannot be read", "")
+        return _other("outputs that cannot be read", "")
 
 
 def outputs_compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
@@ -539,8 +539,8 @@ def _readable(frame: bytes) -> bool:
     return True
 
 
-def _other(place: str, old: str, new: str) -> list[Difference]:
-    return [Difference(place, old, new, math.inf)]
+def _other(old: str, new: str) -> list[Difference]:
+    return [Difference("reply", old, new, math.inf)]
 
 
 def _short(value: Any) -> str:

@@ -98,9 +98,8 @@ class Publisher(Generic[M]):
         if self.muted:
             return False
         if not isinstance(message, self.kind):
-            raise InvalidArgumentError(
-                f"topic {self.topic!r} is of {ros_type(self.kind)}, found a {_called(message)} to publish"
-            )
+            found = ros_type(message) if isinstance(message, Message) else type(message).__name__
+            raise InvalidArgumentError(f"topic {self.topic!r} is of {ros_type(self.kind)}, found a {found} to publish")
         self.sent += 1
         frame = with_trailer(encode(message), self._number, self.sent)
         if self.latched:
@@ -133,10 +132,6 @@ def _attach(socket: zmq.Socket[Any], where: str, topic: str, *, binds: bool) -> 
     except zmq.ZMQError as error:
         socket.close(linger=0)
         raise InvalidArgumentError(f"topic {topic!r} at {where!r}: {error.strerror}") from None
-
-
-def _called(message: object) -> str:
-    return ros_type(message) if isinstance(message, Message) else type(message).__name__
 
 
 _PUBLISHERS = 256

@@ -231,7 +231,8 @@ class ControlLoop(Generic[L]):
         while not self.node.stop.requested:
             self.node.spin_once()
             self.node.beat(2.0 * p.request_timeout_s)  # a turn may wait for two responses
-            state = self._receive()
+            came = readable(self.states.socket, WAIT_MS, self.busy_poll_s)
+            state = self.states.take() if came else None
             if state is not None:
                 self._last, silent, timeout_s = state, 0, p.state_timeout_s
                 if warning := self.following.rate_warning(state):
@@ -246,9 +247,6 @@ class ControlLoop(Generic[L]):
             if now >= next_stats:
                 next_stats = now + STATS_PERIOD_S
                 self._stats(now)
-
-    def _receive(self) -> PlantState | None:
-        return self.states.take() if readable(self.states.socket, WAIT_MS, self.busy_poll_s) else None
 
     def _control(self, state: PlantState) -> None:
         command = self.commander.answer(state, lambda question: self.requests.ask(state.stamp, UPDATE, question))
