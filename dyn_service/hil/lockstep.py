@@ -17,7 +17,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError
 from dyn_service.graph.nodes.controllers.control_loop import commander
 from dyn_service.graph.nodes.plant.factory import make_plant
-from dyn_service.graph.nodes.plant.loop import PlantChanges
+from dyn_service.graph.nodes.plant.node import PlantChanges
 from dyn_service.graph.nodes.plant.report import Followed, counts
 from dyn_service.hil.faults import Channel, Fault, Killed
 from dyn_service.hil.setup import ResolvedSetup
