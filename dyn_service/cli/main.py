@@ -266,7 +266,6 @@ def call(
 ) -> None:
     """Send a query to a server and print the answer as JSON."""
     from dyn_service.cli.calling import ask, list_queries, read_values
-    from dyn_service.cli.finding import find_server
 
     if list_:
         say(list_queries())
@@ -281,7 +280,7 @@ def call(
                 tell(f"waiting: {text}")
                 said.add(text)
 
-        answer = ask(find_server(server), query, robot, given, timeout, compile_wait, waits, key, server_key)
+        answer = ask(nodes.find_server(server), query, robot, given, timeout, compile_wait, waits, key, server_key)
         say_json(answer)
 
 
@@ -293,10 +292,9 @@ def metrics(
     server_key: _ServerKey = None,
 ) -> None:
     """Export a server's metrics to Prometheus: requests, times, errors, queues, workers, memory, limits."""
-    from dyn_service.cli.finding import find_server
     from dyn_service.cli.metrics import serve_metrics
 
-    serve_metrics(find_server(server), listen, key, server_key)
+    serve_metrics(nodes.find_server(server), listen, key, server_key)
 
 
 @app.command(rich_help_panel="Launches and nodes")
