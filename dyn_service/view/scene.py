@@ -362,11 +362,9 @@ class Scene:
 
 def colours(shares: list[float]) -> Colours:
     """Returns colours (k, 3), green through yellow to red for 0 to 1 and above; grey for NaN."""
-    at = np.array(shares, dtype=np.float64).reshape(-1, 1)
-    known = np.clip(np.nan_to_num(at), 0.0, 1.0) * (len(_SCALE) - 1)
-    below = np.minimum(known.astype(int), len(_SCALE) - 2)
-    mixed = _SCALE[below[:, 0]] + (known - below) * (_SCALE[below[:, 0] + 1] - _SCALE[below[:, 0]])
-    return np.where(np.isnan(at), np.array([UNKNOWN]), mixed).round().astype(np.uint8)
+    at = np.array(shares, dtype=np.float64)
+    mixed = np.stack([np.interp(np.nan_to_num(at), (0.0, 0.5, 1.0), channel) for channel in _SCALE.T], axis=-1)
+    return np.where(np.isnan(at)[:, None], UNKNOWN, mixed).round().astype(np.uint8)
 
 
 def quaternions(rotation: Array) -> Array:

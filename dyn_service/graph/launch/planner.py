@@ -42,7 +42,7 @@ def make_plan(
     launch: LaunchFile,
     arguments: Mapping[str, str],
     *,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,
     folder: Path | None = None,
 ) -> LaunchPlan:
     """Returns the plan of a launch file.
@@ -56,7 +56,7 @@ def make_plan(
         InvalidArgumentError: An argument is unknown or missing; lists the declared ones.
         ConfigurationError: The file is invalid; names the line, the place and the fault.
     """
-    seen = dict(os.environ if environment is None else environment)
+    seen = dict(environment)
     if folder is not None:
         seen.setdefault(SERVER_ENDPOINT, topics.endpoint("dynamics", "/", {}, folder))
     planner = _Planner(arguments, seen, folder)
