@@ -13,7 +13,7 @@ from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.graph.launch.runtime import Runtime
-from dyn_service.graph.nodes.controllers.control_loop import only_robot
+from dyn_service.graph.nodes.controllers.controller_kind import only_robot
 from dyn_service.hil.checks import Check, Notes
 from dyn_service.hil.faults import Fault, Killed, WrongPayload, check_faults
 from dyn_service.hil.lockstep import Lockstep

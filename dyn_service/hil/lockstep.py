@@ -15,7 +15,7 @@ from dyn_service.control.controller import Commander
 from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError
-from dyn_service.graph.nodes.controllers.control_loop import commander
+from dyn_service.graph.nodes.controllers.controller_kind import commander
 from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.node import PlantChanges
 from dyn_service.graph.nodes.plant.report import Followed, counts

@@ -32,7 +32,7 @@ from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.launch.supervisor import Listener, Supervisor
 from dyn_service.graph.middleware.node import Node
-from dyn_service.graph.nodes.controllers.control_loop import only_robot
+from dyn_service.graph.nodes.controllers.controller_kind import only_robot
 from dyn_service.graph.nodes.plant.factory import safety_settings
 from dyn_service.graph.nodes.plant.report import Followed
 from dyn_service.hil.faults import Channel, Fault, Killed
