@@ -435,7 +435,6 @@ STAGES: dict[str, tuple[str, ...]] = {
         "tests/graph/bags/test_requests.py",
         "tests/graph/bags/test_engines.py",
     ),
-    "graph/bags/pinocchio_engine.py": ("tests/graph/bags/test_engines.py",),
     "graph/dds.py": ("tests/graph/test_dds.py", "tests/graph/nodes/test_ros2_bridge.py"),
     "engine/altered_trees.py": _OVERLAYS,
     "engine/overlaid_robot.py": _OVERLAYS,

@@ -295,7 +295,10 @@ def _changed_indices(stream: BinaryIO, data: list[Place], path: Path) -> list[tu
     incomplete indices of the last chunk are skipped.
     """
     found = []
-    for place, following in _indices(data):
+    for k, place in enumerate(data):
+        if place.opcode != Opcode.CHUNK:
+            continue
+        following = list(takewhile(lambda other: other.opcode == Opcode.MESSAGE_INDEX, data[k + 1 :]))
         if not following:
             continue
         chunk(stream, place, path)  # verifies its checksum
@@ -314,12 +317,6 @@ def _changed_indices(stream: BinaryIO, data: list[Place], path: Path) -> list[tu
                 f"bag {str(path)!r}: the index behind the chunk at byte {place.start} is damaged"
             )
     return found
-
-
-def _indices(data: list[Place]) -> Iterator[tuple[Place, list[Place]]]:
-    for k, place in enumerate(data):
-        if place.opcode == Opcode.CHUNK:
-            yield place, list(takewhile(lambda other: other.opcode == Opcode.MESSAGE_INDEX, data[k + 1 :]))
 
 
 def _index_records(of: dict[int, list[tuple[int, int]]], order: Iterable[int]) -> bytes:
