@@ -329,7 +329,6 @@ def save_parameters(
 
 
 def _values(name: str, timeout: float) -> dict[str, Any]:
-    """Returns all parameters of a node, by dotted name."""
     from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
 
     return ask(name, "get_parameters", GetParametersRequest(), GetParametersResponse, timeout).values

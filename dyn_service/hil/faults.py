@@ -377,7 +377,6 @@ class Swapped(ChannelFault):
 
 
 def _on_states(fault: ChannelFault, change: Callable[[Array, Array], tuple[Array, Array]]) -> Injector:
-    """What changes (q, v) of states."""
     if fault.channel != "states":
         raise InvalidArgumentError(f"{type(fault).__name__}: commands have no positions: expected channel='states'")
 

@@ -110,7 +110,6 @@ class Lockstep:
         return self._commands.newest(state.stamp)
 
     def _control(self, now: float) -> None:
-        """Runs the controller on the newest state that has arrived."""
         gone = self._gone("controller", now)
         if gone and self._controller is not None:
             self._end("controller: it was killed", now, says_so=False)

@@ -140,7 +140,6 @@ class Proxy:
             self._commands.send(command, time.monotonic(), self.now_s)
 
     def _shifted(self, state: PlantState) -> PlantState:
-        """The state with the run's times."""
         begin_s = self.begin_s or 0.0
         return msgspec.structs.replace(state, stamp=state.stamp - begin_s, since=state.since - begin_s)
 

@@ -161,7 +161,6 @@ def file_name(test: str) -> str:
 
 
 def _message(call: pytest.CallInfo[None]) -> str:
-    """The failure in one line."""
     if call.excinfo is None:
         return ""
     text = str(call.excinfo.value)

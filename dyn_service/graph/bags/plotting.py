@@ -120,7 +120,6 @@ def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Pat
 def _all_panels(
     bag: BagReader, topics: Sequence[str], fields: Sequence[str], by: By
 ) -> tuple[dict[str, list[Signal]], set[str]]:
-    """Returns the signals of each panel, and the known field names."""
     panels: dict[str, list[Signal]] = {}
     known: set[str] = set()
     types = {each.name: each.type for each in reversed(bag.topics)}

@@ -359,7 +359,6 @@ class _FilePlanner(FileValues):
         return ["-p", f"{parameter.name}:={json.dumps(value)}"]
 
     def _value(self, parameter: schema.Parameter, place: Place) -> Any:
-        """Returns a parameter's value: text with substitutions is parsed as YAML, as in ROS 2."""
         if parameter.param:
             return {
                 str(below.name): self._value(below, (*place, "param", k)) for k, below in enumerate(parameter.param)

@@ -227,7 +227,6 @@ def typed(parameters: Parameters, kind: type[P]) -> tuple[CommonParameters, P]:
 
 
 def _run(kind: NodeKind[P], argv: Sequence[str]) -> int:
-    """Runs a node of this kind and returns the exit status."""
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop.request)

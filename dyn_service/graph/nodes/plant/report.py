@@ -405,7 +405,6 @@ def _lines(tracking: Mapping[str, Any]) -> list[str]:
 
 
 def _notes(stats: Stats) -> str:
-    """Returns warnings for the live table."""
     labels = (("overruns", "overruns"), ("slipped", "slipped"), ("stops", "stops"), ("refused_stale", "stale commands"))
     counts = {name: int(number(stats, name) or 0) for name in stats if "." in name}
     shares = _shares(counts, number(stats, "active_steps") or 0, number(stats, "steps") or 0)
@@ -659,8 +658,8 @@ def motion_of(plant: NodeTelemetry, store: TelemetryStore) -> Motion | None:
 
     Any node may report a reference by a fact; those with this plant's session count.
     """
-    recording = plant.recordings.get("plant")
-    if recording is None or not len(recording.table):
+    recording = plant.recording("plant")
+    if recording is None:
         return None
     entries, q = recording.group("q")
     _, v = recording.group("v")
