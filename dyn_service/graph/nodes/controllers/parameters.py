@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from dyn_service.control.controller import TrajectoryMaker, hold_maker
-from dyn_service.control.trajectory import Bounds, MultiSineDesign, PointToPoint, design_multi_sine
+from dyn_service.control.trajectory import MultiSineDesign, PointToPoint, design_multi_sine
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.report.verdicts import Share
 from dyn_service.messages import ros_type
@@ -74,17 +74,16 @@ class MotionParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True)
 
 def trajectory_maker(p: MotionParameters, on: Configuration, limits: Limits) -> TrajectoryMaker:
     """Returns the function that begins the reference motion of the parameters."""
-    bounds = Bounds(limits.lower, limits.upper, limits.velocity)
     if p.trajectory == "hold":
         return hold_maker(on)
     if p.trajectory == "multi_sine":
-        return lambda q, v: design_multi_sine(p.multi_sine, bounds, q, v, on)
+        return lambda q, v: design_multi_sine(p.multi_sine, limits, q, v, on)
     chosen = p.point_to_point
     points = np.array(chosen.points, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != on.nq:
         raise InvalidArgumentError(f"point_to_point needs points of {on.nq} numbers", path="point_to_point.points")
     on.check_unit(points, "a point", "point_to_point.points")
-    if np.any(points < bounds.lower) or np.any(points > bounds.upper):
+    if np.any(points < limits.lower) or np.any(points > limits.upper):
         raise InvalidArgumentError("point_to_point: a point is outside of the joints' limits")
     return lambda q, v: PointToPoint(q, v, points, chosen.move_s, chosen.dwell_s, on)
 
