@@ -98,7 +98,7 @@ class ReferenceTracker:
     """When a command is due, when the reference began, and the delay of commands.
 
     configuration: the joints in the model's order. fingerprint: of the model. make: begins a reference at a state.
-    rate_hz: commands per second.
+    rate_hz: commands per second. engaged: whether the plant follows this controller's reference.
     """
 
     configuration: Configuration
@@ -114,7 +114,7 @@ class ReferenceTracker:
         self.trajectory: ReferenceTrajectory | None = None
         self.begin_s = 0.0
         self.session = -1
-        self._engaged = False
+        self.engaged = False
         self._period = -1
         self._delays: deque[float] = deque(maxlen=31)
         self._order: tuple[list[int], list[int]] | None = None
@@ -175,21 +175,21 @@ class ReferenceTracker:
         q, v, effort = self.measured(state)
         self._hear(state, effort)  # adds nothing after `due` of the same state
         if state.mode != ACTIVE or self.trajectory is None:
-            self.restarts += self._engaged
-            self._engaged = False
+            self.restarts += self.engaged
+            self.engaged = False
             self._fresh = True
             self.begin(self.make(q, v), state.stamp)
         trajectory = self.trajectory
         assert trajectory is not None  # begun above, or before
         time = state.stamp - self.begin_s
-        if state.mode == ACTIVE and self._engaged:
+        if state.mode == ACTIVE and self.engaged:
             self._delays.append(state.command_delay)
         delay = sorted(self._delays)[len(self._delays) // 2] if self._delays else 0.5 / self.rate_hz
         horizon = delay + 0.5 / self.rate_hz if self.delay_compensation else 0.0
         reference = trajectory.sample(np.array([time, time + horizon]))
         error = at.error(q, reference.q[0])
         if state.mode == ACTIVE:
-            self._engaged = True
+            self.engaged = True
             self.tracking.add(error)
         mean = 0.5 * (reference.a[0] + reference.a[1])
         dt = 1.0 / self.rate_hz
@@ -244,11 +244,6 @@ class ReferenceTracker:
         """Resets the law before its next update; the reference goes on."""
         self._fresh = True
 
-    @property
-    def engaged(self) -> bool:
-        """Whether the plant follows this controller's reference."""
-        return self._engaged
-
     def measured(self, state: PlantState) -> tuple[Array, Array, Array]:
         """q (nq,), v and effort (nv,) of a state of this plant, in the order of the model's joints."""
         q, v, effort = np.array(state.position), np.array(state.velocity), np.array(state.effort)
@@ -277,8 +272,8 @@ class ReferenceTracker:
         self._impulse = np.zeros(at.nv)
         self.session = state.session
         self.trajectory = None
-        self.restarts += self._engaged
-        self._engaged = False
+        self.restarts += self.engaged
+        self.engaged = False
         self._period = -1
         self._delays.clear()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dyn_service.api.queries import RobotQueries, Wrench
+from dyn_service.api.queries import Wrench
 from dyn_service.control.controller import Commander
 from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.engine.robot import Robot
@@ -41,7 +41,7 @@ class Lockstep:
     def __init__(
         self, setup: ResolvedSetup, model: Robot, robot: Robot, faults: Sequence[Fault] = (), seed: int = 0
     ) -> None:
-        self._setup, self._model, self._robot = setup, model, robot
+        self._setup, self.server, self._robot = setup, model, robot
         p, c = setup.plant_parameters(), setup.controller_parameters()
         self.plant = make_plant(robot, p, SESSION)
         at = self.plant.configuration
@@ -64,11 +64,6 @@ class Lockstep:
     def now_s(self) -> float:
         """The plant's time."""
         return self.plant.time_s
-
-    @property
-    def server(self) -> RobotQueries:
-        """The robot that the controller queries: in lockstep, the one in this process."""
-        return self._model
 
     @property
     def state(self) -> PlantState:
@@ -148,7 +143,7 @@ class Lockstep:
         self._lives += 1
         number, restarted = CONTROLLER + self._lives - 1, self._lives > 1
         p = self._setup.controller_parameters()
-        return commander(self._setup.kind.spec, p, self._model, number=number, restarted=restarted)
+        return commander(self._setup.kind.spec, p, self.server, number=number, restarted=restarted)
 
     def _end(self, why: str, now: float, *, says_so: bool = True) -> None:
         """The controller ends; one that can releases the plant."""

@@ -247,10 +247,12 @@ class Snapshot:
 
 
 class Scene:
-    """A robot for display, with the planes it can touch. `links`: those of `Snapshot.position`."""
+    """A robot for display, with the planes it can touch. links: those of `Snapshot.position`. stands: whether it has
+    contacts.
+    """
 
     def __init__(self, robot: RobotQueries, ground: Ground | None = None) -> None:
-        self.robot, self._ground = robot, ground
+        self.robot, self._ground, self.stands = robot, ground, ground is not None
         self.at = robot.configuration
         about = robot.description
         self.links = about.link_names
@@ -259,11 +261,6 @@ class Scene:
         # rows of constraint_forces with an effort, and its index
         entries = dict(zip(self.at.names, self.at.v_slices, strict=True))
         self._entry = [entries.get(name) for name in self._joints]
-
-    @property
-    def stands(self) -> bool:
-        """Whether there are contacts."""
-        return self._ground is not None
 
     @cached_property
     def size(self) -> float:

@@ -191,11 +191,11 @@ _LOG = logging.getLogger(__name__)
 class Node(Generic[P]):
     """A node at work.
 
-    parameters: the present ones; the whole struct is replaced when some are set. graph: the other nodes. diagnosed:
-    whether it publishes on `/diagnostics`, as every node with its own process does. answers_at: the endpoints of its
-    dynamics server, if it is one; see `say_answers_at`. A subclass overrides `on_configure`, `on_activate`,
-    `on_deactivate` or `on_cleanup` as needed; it creates topics, timers and services in `on_configure`, which are
-    closed after `on_cleanup`.
+    name: its full name. parameters: the present ones; the whole struct is replaced when some are set. graph: the other
+    nodes. diagnosed: whether it publishes on `/diagnostics`, as every node with its own process does. answers_at: the
+    endpoints of its dynamics server, if it is one; see `say_answers_at`. A subclass overrides `on_configure`,
+    `on_activate`, `on_deactivate` or `on_cleanup` as needed; it creates topics, timers and services in `on_configure`,
+    which are closed after `on_cleanup`.
 
     Raises:
         InvalidArgumentError: The name is not valid.
@@ -213,7 +213,8 @@ class Node(Generic[P]):
         runtime_dir: Path,
         realtime: Realtime | None = None,
     ) -> None:
-        topics.check_name("node", arguments.full_name)
+        self.name = arguments.full_name
+        topics.check_name("node", self.name)
         self.telemetry, self.realtime = sender, realtime or Realtime()
         self._polls = False
         self.arguments, self.parameters, self.context = arguments, parameters, context
@@ -246,11 +247,6 @@ class Node(Generic[P]):
         arguments = NodeArguments(own, namespace or "/")
         sender = telemetry.Telemetry(arguments.full_name, context, None)
         return cls(arguments, parameters, sender, context, Stop(), folder)
-
-    @property
-    def name(self) -> str:
-        """The node's full name."""
-        return self.arguments.full_name
 
     # --- its process
 

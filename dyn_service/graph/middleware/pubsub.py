@@ -51,8 +51,9 @@ _LINGER_MS = 200
 class Publisher(Generic[M]):
     """Publishes messages of one type to all subscribers, and never waits.
 
-    sent: number of published messages. muted: whether publishing is off, while the node is not active. latched: whether
-    the last message is sent again for a new subscriber. subscribers: their number in the last `turn`.
+    topic: its full name. sent: number of published messages. muted: whether publishing is off, while the node is not
+    active. latched: whether the last message is sent again for a new subscriber. subscribers: their number in the last
+    `turn`.
 
     end: The topic's full name, its type, and the endpoint to bind. written: A further endpoint, from a parameter or
     remap. binds: Whether to bind to `written`, or to connect.
@@ -69,7 +70,7 @@ class Publisher(Generic[M]):
         written: str = "",
         binds: bool = True,
     ) -> None:
-        self.kind, self.end = kind, end
+        self.kind, self.end, self.topic = kind, end, end.name
         self.sent = self.subscribers = 0
         self.muted = False
         self._number = secrets.randbits(32)
@@ -82,11 +83,6 @@ class Publisher(Generic[M]):
         _attach(self.socket, end.endpoint, end.name, binds=True)
         if written:
             _attach(self.socket, written, end.name, binds=binds)
-
-    @property
-    def topic(self) -> str:
-        """The topic's full name."""
-        return self.end.name
 
     def publish(self, message: M) -> bool:
         """Sends the message to all subscribers; returns False if the node is not active.
