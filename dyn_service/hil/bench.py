@@ -193,10 +193,7 @@ def open_bench(
     runtime = Runtime()
     try:
         resolved = resolve(setup, runtime.folder).over({}, CONTROLLER).carrying(wrong)
-        if mode == "hardware" and not where:
-            _check_driver(resolved)
-        if mode == "real_time":
-            _check_paced(resolved)
+        _check_mode(mode, resolved, where)
         return RealTime(resolved, cache.of(resolved)[1], runtime, faults, seed, where)
     except BaseException:
         runtime.close()
@@ -215,17 +212,14 @@ def _endpoints(mode: str, given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _check_paced(setup: ResolvedSetup) -> None:
-    """In lockstep the plant's time would wait for delayed messages."""
-    if setup.plant_parameters().clock == "lockstep":
+def _check_mode(mode: str, setup: ResolvedSetup, endpoints: Mapping[str, str]) -> None:
+    p = setup.plant_parameters()
+    if mode == "real_time" and p.clock == "lockstep":  # the plant's time would wait for delayed messages
         raise InvalidArgumentError(
             "--hil=real_time needs a plant paced by wall time, found clock: lockstep; pass the launch file "
             'arguments={"clock": "real_time"}, or the plant plant={"clock": "real_time"}'
         )
-
-
-def _check_driver(setup: ResolvedSetup) -> None:
-    if not setup.plant_parameters().driver:
+    if mode == "hardware" and not endpoints and not p.driver:
         raise InvalidArgumentError(
             "--hil=hardware needs a robot: a plant with a driver in the launch file, or --hil-endpoint "
             "plant_state=tcp://.. and --hil-endpoint joint_commands=tcp://.."
