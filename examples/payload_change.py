@@ -9,7 +9,7 @@ import numpy as np
 from dyn_service import Overlay, Payload, Robot
 from dyn_service.control.dry_run import dry_run
 from dyn_service.control.laws.computed_torque import ComputedTorque, gains
-from dyn_service.control.trajectory import Bounds, MultiSineDesign, design_multi_sine
+from dyn_service.control.trajectory import MultiSineDesign, design_multi_sine
 from dyn_service.support.shipped import find_robot
 
 robot = Robot.from_file(find_robot("panda"))
@@ -17,7 +17,6 @@ carrying = robot.overlaid(Overlay(payloads=Payload("panda_hand", mass=1.0, com=(
 kp, kd = gains(30.0, 1.0, robot.nv)
 
 limits = robot.limits
-bounds = Bounds(limits.lower, limits.upper, limits.velocity)
 q = 0.5 * (limits.lower + limits.upper)
 design = MultiSineDesign(ramp_s=1.0)
 
@@ -25,7 +24,7 @@ print("seconds  carries  model   error rms mrad  largest mrad   joint of the lar
 v, label = np.zeros(robot.nv), {True: "knows", False: "does not"}
 for begin, plant, model in ((0.0, robot, robot), (2.0, carrying, robot), (4.0, carrying, carrying)):
     law = ComputedTorque(model, kp, kd)
-    onwards = lambda q, v: design_multi_sine(design, bounds, q, v)  # from the present position and velocity
+    onwards = lambda q, v: design_multi_sine(design, limits, q, v)  # from the present position and velocity
     run = dry_run(law, model, 2.0, motion=onwards, plant=plant, q=q, v=v, rate_hz=1000.0)
     q, v = run.q[-1], run.v[-1]
     settled = 1e3 * np.abs(run.error[len(run.t) // 2 :])  # its second half

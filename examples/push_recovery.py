@@ -13,7 +13,7 @@ import numpy as np
 from dyn_service import Robot, Wrench
 from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.graph.nodes.controllers.collision_stop import NODE, CollisionStopParameters
-from dyn_service.graph.nodes.controllers.control_loop import commander
+from dyn_service.graph.nodes.controllers.controller_kind import commander
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.support.shipped import find_robot
 

@@ -1,13 +1,9 @@
 """The command line: `dyn`.
 
-main              arguments, `dyn serve`, `dyn call`, `dyn metrics`; errors as one line and an exit status
-robots            `dyn robots`, `check`, `convert`
+main              `dyn serve`, `call`, `metrics`, `launch`, `run`, commands of single nodes; errors and exit status
+robots            `dyn robots`, `check`, `convert`, `export`, `study`
 bench             `dyn bench`
-export            `dyn export`
-study             `dyn study`
-launch            `dyn launch`, `dyn run`, commands of single nodes
-nodes             `dyn node`, `lifecycle`, `param`, `service`: running systems, as in ROS 2
-topic             `dyn topic`
+nodes             `dyn topic`, `node`, `lifecycle`, `param`, `service`: running systems; default server; completion
 bag               `dyn bag`
 bag_recording     `dyn bag record`, `play` and `verify`
 view              `dyn view`, `dyn foxglove`
@@ -17,7 +13,6 @@ metrics           a server's metrics for Prometheus
 new               `dyn new`
 templates/        files that `dyn new` copies
 calling           values and output of `dyn call`
-finding           default server; running nodes; completion of names
 console           output and arguments that several commands have
 yaml_text         values as YAML
 """

@@ -162,7 +162,7 @@ def plot(
 def repair(bag: _Bag) -> None:
     """Repair, in place, a bag whose recorder was killed or whose summary or index is damaged."""
     needed()
-    from dyn_service.graph.bags.repair import repair as repaired
+    from dyn_service.graph.bags.mcap_records import repair as repaired
 
     done = repaired(bag)
     what = (

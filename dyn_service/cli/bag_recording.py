@@ -13,11 +13,10 @@ from dyn_service import Robot
 from dyn_service.cli.console import say, tell
 from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
 from dyn_service.graph.bags import requests
-from dyn_service.graph.bags.pinocchio_engine import WITHIN, pinocchio
 from dyn_service.graph.bags.playing import Player
 from dyn_service.graph.bags.reader import BagReader, size_text
 from dyn_service.graph.bags.recording import TopicRecorder
-from dyn_service.graph.bags.requests import Answer, replay, report, robots_of
+from dyn_service.graph.bags.requests import WITHIN, Answer, pinocchio, replay, report, robots_of
 from dyn_service.graph.bags.requests import verify as compare_all
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.graph.middleware.graph import runtime_folders

@@ -106,12 +106,12 @@ def _rows(path: Path, peer: Any | None, batch: int) -> list[Row]:
     rows = []
     for query, call in ours.items():
         arrays = inputs[query]
-        one = tuple(x[0] for x in arrays)
+        one = [tuple(x[0] for x in arrays)] * SINGLE_CALLS
         few = [tuple(x[k] for x in arrays) for k in range(min(batch, PEER_STATES))]
         other = theirs.get(query)
         name = _THEIRS[query]
-        single = partial(_repeat, other, one) if other else None
-        rows.append(_compare(robot, query, 1, name, partial(_repeat, call, one), single))
+        single = partial(_loop, other, one) if other else None
+        rows.append(_compare(robot, query, 1, name, partial(_loop, call, one), single))
         whole = partial(_whole, call, arrays, batch)
         rows.append(
             _compare(robot, query, batch, f"{name}, loop", whole, partial(_loop, other, few) if other else None)
@@ -163,14 +163,6 @@ def _compare(
         ratios[len(ratios) // 10] if ratios else None,
         ratios[-1 - len(ratios) // 10] if ratios else None,
     )
-
-
-def _repeat(call: Callable[..., Any], state: tuple[Any, ...]) -> float:
-    """Seconds per call on one state."""
-    begun = time.process_time()
-    for _ in range(SINGLE_CALLS):
-        call(*state)
-    return (time.process_time() - begun) / SINGLE_CALLS
 
 
 def _whole(call: Callable[..., Any], arrays: tuple[Any, ...], states: int) -> float:

@@ -123,7 +123,6 @@ def list_queries() -> str:
 
 
 def _question(client: Client, row: Query, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the answer to a query of the table."""
     given = dict(values)
     verify = given.pop("verify", False)
     if not isinstance(verify, bool):
@@ -143,7 +142,6 @@ def _question(client: Client, row: Query, robot: str | None, values: Mapping[str
 
 
 def _computation(client: Client, row: Computation, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the answer to a computation, in one request."""
     if not row.robot:
         _refuse_robot(row.name, robot)
     needed = (*row.required, *(option.name for option in row.options.values() if option.required))
@@ -182,7 +180,6 @@ def _inputs(row: Row) -> dict[str, Spec | str]:
 
 
 def _administer(client: Client, entry: Administration, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the answer to a query about the server."""
     if not entry.names_robot:
         _refuse_robot(entry.name, robot)
     _check_names(entry.name, values, entry.inputs, entry.options, entry.required)
@@ -246,7 +243,6 @@ def _json(text: str) -> Any:
 
 
 def _meaning(declared: Spec | Option | str) -> str:
-    """Returns a description of an input or option."""
     if isinstance(declared, Spec) and declared.kind in ("payload", "overlay"):
         return f"map, {declared.text}"
     if isinstance(declared, Spec) and declared.kind in ("wrenches", "contacts"):
@@ -260,7 +256,6 @@ def _meaning(declared: Spec | Option | str) -> str:
 
 
 def _written(option: Option) -> str:
-    """Returns an option as text for the list."""
     return (
         f"{option.name}={'|'.join(option.choices)}"
         if option.choices

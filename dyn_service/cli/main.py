@@ -14,19 +14,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
-from dyn_service.errors import DynError
+from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError
 from dyn_service.service.protocol.limits import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
+from dyn_service.support import shipped
 from dyn_service.support.interrupts import raise_outside_of_imports
 from dyn_service.support.optional import missing
+from dyn_service.support.suggestions import did_you_mean
 
 try:
     import typer
 except ModuleNotFoundError:
     sys.exit(f"error: {missing('the command line', 'typer')}")
 
-from dyn_service.cli import export, launch, nodes, robots, study, topic, view  # typer is there
+from dyn_service.cli import nodes, robots, view  # typer is there
 from dyn_service.cli.bag import app as bag_app
-from dyn_service.cli.console import ROBOT, LogLevel, UsageError, bar, reworded, say, say_json, tell
+from dyn_service.cli.console import ROBOT, LogLevel, UsageError, assigned, bar, reworded, say, say_json, tell
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
 
@@ -95,9 +97,9 @@ def main() -> NoReturn:
 
 
 # `dyn --help` shows panels in the order of their first command; groups follow commands.
-for _command in (robots.check, view.view, robots.convert, export.export, study.study, robots.bench, robots.robots):
+for _command in (robots.check, view.view, robots.convert, robots.export, robots.study, robots.bench, robots.robots):
     app.command(rich_help_panel="Robots")(_command)
-app.add_typer(topic.app, name="topic", rich_help_panel="Running systems")
+app.add_typer(nodes.topic_app, name="topic", rich_help_panel="Running systems")
 app.add_typer(nodes.node_app, name="node", rich_help_panel="Running systems")
 app.add_typer(nodes.service_app, name="service", rich_help_panel="Running systems")
 app.add_typer(nodes.param_app, name="param", rich_help_panel="Running systems")
@@ -264,7 +266,6 @@ def call(
 ) -> None:
     """Send a query to a server and print the answer as JSON."""
     from dyn_service.cli.calling import ask, list_queries, read_values
-    from dyn_service.cli.finding import find_server
 
     if list_:
         say(list_queries())
@@ -279,7 +280,7 @@ def call(
                 tell(f"waiting: {text}")
                 said.add(text)
 
-        answer = ask(find_server(server), query, robot, given, timeout, compile_wait, waits, key, server_key)
+        answer = ask(nodes.find_server(server), query, robot, given, timeout, compile_wait, waits, key, server_key)
         say_json(answer)
 
 
@@ -291,16 +292,110 @@ def metrics(
     server_key: _ServerKey = None,
 ) -> None:
     """Export a server's metrics to Prometheus: requests, times, errors, queues, workers, memory, limits."""
-    from dyn_service.cli.finding import find_server
     from dyn_service.cli.metrics import serve_metrics
 
-    serve_metrics(find_server(server), listen, key, server_key)
+    serve_metrics(nodes.find_server(server), listen, key, server_key)
 
 
-app.command(rich_help_panel="Launches and nodes")(launch.launch)
-app.command(context_settings=launch.NODE_ARGUMENTS, rich_help_panel="Launches and nodes")(launch.run)
-for _name, _run in launch.own_nodes().items():
-    app.command(_name, context_settings=launch.NODE_ARGUMENTS, rich_help_panel="Launches and nodes")(_run)
+@app.command(rich_help_panel="Launches and nodes")
+def launch(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PACKAGE] FILE [NAME:=VALUE]...",
+            help="A launch file, or the name of a shipped one, of this package or of PACKAGE; then its arguments.",
+            show_default=False,
+        ),
+    ] = None,
+    duration: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Stop after this time. (default: at Ctrl-C)")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the report.")] = None,
+    log_format: Annotated[Literal["text", "json"], typer.Option(help="Format of the lines.")] = "text",
+    log_level: LogLevel = "info",
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with status 3 if the run did not meet its bounds.")
+    ] = False,
+    show_args: Annotated[
+        bool, typer.Option("--show-args", "-s", help="Print the arguments of the file and exit.")
+    ] = False,
+) -> int:
+    """Start and supervise the processes of a launch file, and write a report."""
+    from dyn_service.graph.launch import launch_file, show_arguments
+
+    try:
+        file, arguments = _file(words or [])
+        if show_args:
+            for line in show_arguments(file):
+                say(line)
+            return 0
+        return launch_file(
+            file,
+            arguments,
+            duration_s=duration,
+            report_dir=report,
+            log_format=log_format,
+            log_level=log_level,
+            check=check,
+        )
+    except (InvalidArgumentError, NotFoundError) as error:  # in files or arguments; nothing was started
+        raise UsageError(str(error)) from None
+
+
+def _file(words: list[str]) -> tuple[Path, dict[str, str]]:
+    """Returns the launch file of these arguments, and the remaining arguments."""
+    named = [word for word in words[:2] if ":=" not in word]
+    if not named:
+        raise UsageError(f"name a launch file; {shipped.PACKAGE} ships {', '.join(shipped.launch_files())}")
+    # a second word without `:=` is a package's launch file, or a wrong argument if the first word is a file
+    of_package = len(named) == 2 and words[:2] == named and not Path(named[0]).is_file() and "=" not in named[1]
+    file = shipped.find_launch_file(named[of_package], package=named[0] if of_package else None)
+    arguments = assigned(words[2 if of_package else 1 :])
+    if of_package or str(file) != named[0]:
+        tell(f"{' '.join(named) if of_package else named[0]}: {file}")
+    return file, arguments
+
+
+NODE_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Context settings that pass all further arguments to the node, including `--help`."""
+
+
+@app.command(context_settings=NODE_ARGUMENTS, rich_help_panel="Launches and nodes")
+def run(
+    context: typer.Context,
+    package: Annotated[str, typer.Argument(metavar="PACKAGE", help="The node's package, such as dyn_service.")] = "",
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name in its package.")] = "",
+) -> int:
+    """Run one node of any package: `dyn run PACKAGE NODE --help` lists its parameters."""
+    from dyn_service.graph.nodes.registry import Registry
+
+    registry = Registry()
+    if package in ("-h", "--help"):
+        say(context.get_help(), nl=False)
+        return 0
+    if not package:
+        raise UsageError(f"name a package and its node: one of {', '.join(map('/'.join, registry.all_names()))}")
+    known = registry.names(package)
+    if not known:
+        packages = {home for home, _ in registry.all_names()}
+        raise UsageError(f"package {package!r} has no registered nodes{did_you_mean(package, packages)}")
+    kind = registry.find(package, node)
+    if kind is None:
+        near = did_you_mean(node, known)
+        raise UsageError(f"package {package!r} has no node {node!r}; it has {', '.join(known)}{near}")
+    return kind.run(context.args)
+
+
+def _node(name: str) -> Callable[[typer.Context], int]:
+    def command(context: typer.Context) -> int:
+        return run(context, shipped.PACKAGE, name)
+
+    command.__doc__ = f"Run the node `{name}` by itself: `dyn {name} --help` lists its parameters."
+    return command
+
+
+for _name in ("server", "plant", "controller"):
+    app.command(_name, context_settings=NODE_ARGUMENTS, rich_help_panel="Launches and nodes")(_node(_name))
 app.command(rich_help_panel="Running systems")(view.foxglove)
 
 

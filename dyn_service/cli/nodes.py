@@ -1,25 +1,131 @@
-"""`dyn node`, `dyn lifecycle`, `dyn param` and `dyn service`: running nodes, their states, parameters and services."""
+"""`dyn topic`, `node`, `lifecycle`, `param` and `service`: running nodes, their topics, states, parameters, services.
+
+Also the default server (that of the running launch, else the default endpoint), and completion of names.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
+import socket
+import time
 from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from difflib import unified_diff
 from functools import reduce
 from operator import getitem
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
+import msgspec
 import typer
 
 from dyn_service.cli.console import UsageError, say, tell
-from dyn_service.cli.finding import discovery, full_name, nodes, parameters, services, transitions
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.service.protocol.limits import DEFAULT_ENDPOINT
+from dyn_service.support.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    import msgspec
+    from dyn_service.graph.middleware.discovery import Discovery
 
 R = TypeVar("R")
+_LISTENS_S = 0.2
+"""Timeout, s, for a connection to a process on this machine."""
+
+
+def discovery() -> Discovery:
+    """Returns the running nodes of all launches; imports them only now, so that `dyn` starts quickly."""
+    from dyn_service.graph.middleware.discovery import Discovery
+
+    return Discovery()
+
+
+def full_name(name: str) -> str:
+    """Returns the name of a node, topic or service with its leading slash."""
+    from dyn_service.graph.middleware.discovery import full
+
+    return full(name)
+
+
+def find_server(given: str | None) -> str:
+    """Returns the given endpoint, else that of the only running server, else the default.
+
+    Raises:
+        FailedPreconditionError: Several servers are running.
+        PermissionDeniedError: A folder of running nodes belongs to another user, or others can write to it.
+    """
+    if given is not None:
+        return given
+    servers = {endpoint: f"{found.entry.name} in {found.folder}" for found, endpoint in discovery().servers()}
+    if servers and DEFAULT_ENDPOINT not in servers and _listens(DEFAULT_ENDPOINT):
+        servers[DEFAULT_ENDPOINT] = "by itself"
+    if len(servers) > 1:
+        each = "; ".join(f"--server {endpoint} ({who})" for endpoint, who in servers.items())
+        raise FailedPreconditionError(f"{len(servers)} servers are running, name one: {each}")
+    return next(iter(servers), DEFAULT_ENDPOINT)
+
+
+def _listens(endpoint: str) -> bool:
+    """Returns whether a process listens at this endpoint."""
+    place = urlsplit(endpoint)
+    try:
+        socket.create_connection((place.hostname, place.port), _LISTENS_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _matching(incomplete: str, names: Callable[[Discovery], Iterable[str]]) -> list[str]:
+    """Returns the completions; none after an error, because shells cannot show it."""
+    found: list[str] = []
+    with suppress(DynError, OSError):
+        found = sorted({name for name in names(discovery()) if name.startswith(incomplete) and name.isprintable()})
+    return found
+
+
+def nodes(incomplete: str) -> list[str]:
+    """Names of nodes."""
+    return _matching(incomplete, lambda all_: [entry.name for entry in all_.entries()])
+
+
+def topics(incomplete: str) -> list[str]:
+    """Names of topics."""
+    return _matching(incomplete, lambda all_: all_.topics())
+
+
+def services(incomplete: str) -> list[str]:
+    """Names of services."""
+    return _matching(incomplete, lambda all_: [end.name for entry in all_.entries() for end in entry.services])
+
+
+def types(incomplete: str) -> list[str]:
+    """Types of messages."""
+    from dyn_service.messages import all_types, ros_type
+
+    return [name for name in map(ros_type, all_types()) if name.startswith(incomplete)]
+
+
+def transitions(incomplete: str) -> list[str]:
+    """Transitions of a lifecycle."""
+    from dyn_service.graph.middleware.node import TRANSITIONS
+
+    return [name for name in TRANSITIONS if name.startswith(incomplete)]
+
+
+def parameters(context: typer.Context, incomplete: str) -> list[str]:
+    """Returns the parameter names of the node that the command line names."""
+    from dyn_service.graph.middleware.dyn_service_srvs import ListParametersRequest, ListParametersResponse
+
+    def of(network: Discovery) -> list[str]:
+        service = f"{full_name(context.params.get('name') or '')}/list_parameters"
+        return network.call(service, ListParametersRequest(), ListParametersResponse, 0.5).names
+
+    return _matching(incomplete, of)
+
+
+topic_app = typer.Typer(help="List topics, show their messages, publish messages.", no_args_is_help=True)
 node_app = typer.Typer(help="Show running nodes.", no_args_is_help=True)
 lifecycle_app = typer.Typer(help="Show and change the lifecycle states of nodes.", no_args_is_help=True)
 param_app = typer.Typer(help="Show and set parameters of running nodes.", no_args_is_help=True)
@@ -32,6 +138,23 @@ Name = Annotated[
 Parameter = Annotated[str, typer.Argument(metavar="NAME", help="Such as gains.kp.", autocompletion=parameters)]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for the node's answer.")]
 ShowTypes = Annotated[bool, typer.Option("--show-types", "-t", help="Print their types too.")]
+
+
+_Topic = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPIC",
+        help="Its full name, or an endpoint tcp://HOST:PORT.",
+        autocompletion=topics,
+        callback=full_name,
+    ),
+]
+_Type = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TYPE", help="Such as sensor_msgs/msg/JointState. (default: as published)", autocompletion=types
+    ),
+]
 
 
 def ask(name: str, service: str, request: msgspec.Struct, kind: type[R], timeout: float) -> R:
@@ -206,7 +329,6 @@ def save_parameters(
 
 
 def _values(name: str, timeout: float) -> dict[str, Any]:
-    """Returns all parameters of a node, by dotted name."""
     from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
 
     return ask(name, "get_parameters", GetParametersRequest(), GetParametersResponse, timeout).values
@@ -250,3 +372,164 @@ def call_service(
     if words or not isinstance(values, dict | None):
         raise UsageError("VALUES must be one map, such as '{names: [rate_hz]}'")
     say(block(network.call(end.name, values or {}, dict, timeout)), nl=False)
+
+
+@topic_app.command("list")
+def list_topics(show_types: ShowTypes = False) -> None:
+    """Print the topics' names."""
+    for name, kinds in discovery().topics().items():
+        say(f"{name} [{', '.join(sorted(kinds))}]" if show_types else name)
+
+
+@topic_app.command("info")
+def topic_info(
+    topic: _Topic, verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print the nodes too.")] = False
+) -> None:
+    """Print a topic's type and the numbers of its publishers and subscriptions."""
+    network = discovery()
+    kind, entries = network.topic_type(topic), network.entries()
+    say(f"Type: {kind}")
+    for title, field in (("Publisher", "publishers"), ("Subscription", "subscriptions")):
+        ends = [(entry, end) for entry in entries for end in getattr(entry, field) if end.name == topic]
+        say(f"{title} count: {len(ends)}")
+        for entry, end in ends if verbose else []:
+            say(
+                f"  {entry.name} ({entry.state}, process {entry.pid})" + (f" at {end.endpoint}" if end.endpoint else "")
+            )
+
+
+@topic_app.command()
+def echo(
+    topic: _Topic,
+    kind: _Type = None,
+    once: Annotated[bool, typer.Option("--once", help="Print the first message and exit.")] = False,
+    field: Annotated[str, typer.Option(metavar="NAME", help="Print one field only, such as header.stamp.")] = "",
+    no_arr: Annotated[bool, typer.Option("--no-arr", help="Print the lengths of arrays, not their contents.")] = False,
+) -> None:
+    """Print messages as YAML as they arrive, with --- between them."""
+    from dyn_service.cli.yaml_text import block
+    from dyn_service.graph.middleware.topic_tools import frames, listening
+
+    network = discovery()
+    called, decoded = _decoder(network, topic, kind)
+    with listening(topic, called, network, _warn) as heard:
+        for frame in frames(heard, network):
+            if frame is None:
+                continue
+            try:
+                value = decoded(frame)
+            except InvalidArgumentError as error:
+                _warn(str(error))
+                continue
+            value = _part(value, field, called)
+            say(block(_shortened(value) if no_arr else value) + "---\n", nl=False)
+            if once:
+                break
+
+
+@topic_app.command()
+def hz(
+    topic: _Topic,
+    window: Annotated[
+        int, typer.Option("--window", "-w", min=1, metavar="N", help="Average over this many messages.")
+    ] = 10_000,
+) -> None:
+    """Print the rate of a topic's messages, each second."""
+    from dyn_service.graph.middleware.topic_tools import Rate, frames, listening
+
+    network = discovery()
+    called = "" if "://" in topic else network.topic_type(topic)
+    rate, next_line = Rate(window), time.monotonic() + 1.0
+    with listening(topic, called, network, _warn) as heard:
+        for frame in frames(heard, network, 1.0):
+            now = time.monotonic()
+            if frame is None:
+                say("no new messages")
+                continue
+            rate.came(now)
+            if now >= next_line:
+                next_line = now + 1.0
+                for line in rate.lines(heard.missed):
+                    say(line)
+
+
+@topic_app.command()
+def pub(
+    topic: _Topic,
+    kind: Annotated[str, typer.Argument(metavar="TYPE", help="Such as std_msgs/msg/String.", autocompletion=types)],
+    values: Annotated[
+        str, typer.Argument(metavar="VALUES", help="As YAML: '{data: hello}', or the value of `data`.")
+    ] = "{}",
+    rate: Annotated[float, typer.Option("--rate", "-r", metavar="HZ", help="Messages per second.")] = 1.0,
+    once: Annotated[
+        bool, typer.Option("--once", "-1", help="Publish it once, when there is a subscriber, and exit.")
+    ] = False,
+    times: Annotated[
+        int,
+        typer.Option(
+            "--times", "-t", min=0, metavar="N", show_default=False, help="Publish it N times. (default: until Ctrl-C)"
+        ),
+    ] = 0,
+) -> None:
+    """Publish a message at a fixed rate."""
+    from dyn_service.cli.yaml_text import parsed
+    from dyn_service.graph.middleware.stop import stopping
+    from dyn_service.graph.middleware.topic_tools import publish
+    from dyn_service.messages import by_type, from_builtins
+
+    if not rate > 0.0:
+        raise UsageError(f"--rate is {rate:g}: expected a positive number")
+    try:
+        given = parsed(values, "VALUES")
+        message = from_builtins(by_type(kind), {"data": given} if not isinstance(given, dict | None) else given or {})
+    except (InvalidArgumentError, NotFoundError) as error:
+        raise UsageError(str(error)) from None
+    with stopping() as stop:  # Ctrl-C while the node is created or closed would leave sockets open
+        subscribers = publish(discovery(), topic, message, rate, 1 if once else times, stop)
+    if stop.requested:
+        raise KeyboardInterrupt
+    if not subscribers:
+        _warn(f"{topic} has no subscriber")
+
+
+def _decoder(network: Discovery, topic: str, kind: str | None) -> tuple[str, Callable[[memoryview], Any]]:
+    """Returns the topic's type and a function that decodes a frame; unknown types are decoded without their fields."""
+    from dyn_service.messages import by_type, decode, ros_type
+
+    if kind is None and "://" in topic:
+        raise UsageError(f"{topic}: name the type of its messages")
+    called = kind or network.topic_type(topic)
+    try:
+        known = by_type(called)
+    except NotFoundError:
+        if kind is not None:
+            raise
+        _warn(f"message type {called} is unknown: its messages are shown without field checks")
+        return called, _undeclared
+    return ros_type(known), lambda frame: msgspec.to_builtins(decode(known, frame))
+
+
+def _undeclared(frame: memoryview) -> Any:
+    try:
+        return msgspec.msgpack.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InvalidArgumentError("a message is not valid MessagePack") from None
+
+
+def _part(value: Any, field: str, kind: str) -> Any:
+    for name in field.split(".") if field else ():
+        if not isinstance(value, dict) or name not in value:
+            near = did_you_mean(name, value) if isinstance(value, dict) else ""
+            raise UsageError(f"{kind} has no {field!r}{near}")
+        value = value[name]
+    return value
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _shortened(inner) for name, inner in value.items()}
+    return f"<sequence of {len(value)}>" if isinstance(value, list) else value
+
+
+def _warn(sentence: str) -> None:
+    tell(f"warning: {sentence}")

@@ -1,7 +1,11 @@
-"""`dyn robots`, `dyn check`, `dyn convert`, `dyn bench`: robot files and the speed of their kernels."""
+"""`dyn robots`, `check`, `convert`, `export`, `bench` and `study`: robot files, their kernels, and studies of them."""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +27,7 @@ from dyn_service.cli.console import (
     say_json,
     tell,
 )
-from dyn_service.errors import FailedPreconditionError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.support import shipped
 
 
@@ -135,6 +139,105 @@ def convert(
     say(f"{target} is written{'' if notes else '; nothing is missing in it'}")
 
 
+_FUNCTIONS_ONLY, _FMU_ONLY = ("queries", "wrenches", "acados"), ("integrator", "dt", "effort_limits", "imus")
+
+
+def export(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=ROBOT)],
+    arguments: XacroArguments = None,
+    queries: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Queries, separated by commas, see `dyn call --list`; QUERY:METHOD chooses its method, QUERY+QUERY is "
+            "one function of both.",
+        ),
+    ] = "inverse_dynamics,forward_dynamics",
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="PATH", help="What to write. (default: the robot's name)"),
+    ] = None,
+    wrenches: Annotated[
+        str, typer.Option(metavar="LINKS", help="Links on which the functions take external wrenches.")
+    ] = "",
+    payload: Annotated[
+        str,
+        typer.Option(
+            metavar="LINKS",
+            help="Links with a payload: its mass, centre and inertia are inputs. Of an FMU: one link, parameters.",
+        ),
+    ] = "",
+    friction: Annotated[
+        bool, typer.Option(help="Joint damping and Coulomb friction are inputs. Of an FMU: parameters.")
+    ] = False,
+    acados: Annotated[
+        str | None,
+        typer.Option(metavar="INTEGRATOR", help="Also write discrete dynamics for acados, in C, by rk4 or another."),
+    ] = None,
+    fmu: Annotated[
+        int | None, typer.Option(metavar="2|3", help="Write an FMU of this version of FMI instead of functions.")
+    ] = None,
+    integrator: Annotated[str, typer.Option(metavar="NAME", help="Of an FMU: that of its steps.")] = "rk4",
+    dt: Annotated[float, typer.Option(metavar="S", help="Of an FMU: the length of a step, s.")] = 0.001,
+    effort_limits: Annotated[bool, typer.Option(help="Of an FMU: clip efforts to their limits.")] = False,
+    imus: Annotated[str, typer.Option(metavar="LINKS", help="Of an FMU: links with an IMU, separated by commas.")] = "",
+    target: Annotated[
+        str, typer.Option(help="host, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-m7 or wasm32.")
+    ] = "host",
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="First part of all names. (default: the robot's name)")
+    ] = None,
+    root: Root = "fixed",
+    joints: Joints = None,
+    mimic: Mimic = True,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+) -> None:
+    """Write queries as C functions that need no Python: object file, library, header, self-test, CMake file.
+
+    With --fmu, write the robot as a co-simulation unit of FMI: efforts in, positions, velocities and accelerations out.
+    """
+    from dyn_service import Robot
+
+    pushed, loaded, sensors = _split(wrenches), _split(payload), _split(imus)
+    for each in _FMU_ONLY if fmu is None else _FUNCTIONS_ONLY:
+        source = context.get_parameter_source(each)
+        if source is not None and source.name == "COMMANDLINE":
+            what = "needs --fmu" if fmu is None else "is for functions, not for an FMU: omit it"
+            raise InvalidArgumentError(f"--{each.replace('_', '-')} {what}", path=each)
+    if fmu is not None and len(loaded) > 1:
+        raise InvalidArgumentError(f"--payload of an FMU must be one link, found {', '.join(loaded)}", path="payload")
+    given = assigned(arguments)
+    robot = Robot.from_file(
+        robot_file(file, tell),
+        root=root,  # type: ignore[arg-type]  # `Robot.from_file` checks it
+        joints=joints,
+        mimic=mimic,
+        arguments=given,
+    )
+    if fmu is not None:
+        path = output or Path(f"{_one_name(robot.name)}.fmu")
+        options = {"version": fmu, "integrator": integrator, "dt": dt, "effort_limits": effort_limits}
+        options |= {"payload": loaded[0] if loaded else None, "friction": friction, "imus": sensors}
+        say(robot.export_fmu(path, **options, target=target, name=name, force=force))  # type: ignore[arg-type]
+        return
+    inputs: dict[str, Any] = {"wrenches": pushed, "payload": loaded, "friction": friction, "acados": acados}
+    for path in robot.export(
+        _split(queries), output or Path(_one_name(robot.name)), **inputs, target=target, name=name, force=force
+    ):
+        say(path)
+
+
+def _split(names: str) -> list[str]:
+    """Returns names separated by commas, without spaces around them."""
+    return [name for each in names.split(",") if (name := each.strip())]
+
+
+def _one_name(name: str) -> str:
+    """Returns a robot's name as the name of a file in this folder: a file may call its robot `../arm`."""
+    return name.replace("/", "_").lstrip(".") or "robot"
+
+
 def bench(
     files: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help=ROBOT)] = None,
     batch: Annotated[int, typer.Option(min=1, metavar="STATES", help="States of a batch.")] = 4096,
@@ -146,3 +249,78 @@ def bench(
     if not files:
         raise UsageError("name a robot to time, such as panda; dyn robots lists the shipped ones")
     return run([robot_file(file, tell) for file in files], batch=batch, json_output=json_output)
+
+
+def study(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A study file, see docs/studies.md.")],
+    store: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the results are kept. (default: FILE with .zarr)")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print states, time and memory, and run nothing.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Threads. (default: one for each core)")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler whose workers compute, tcp://HOST:PORT.")
+    ] = None,
+) -> int:
+    """Compute queries at many states; a second run continues an interrupted one."""
+    from dyn_service import Robot
+    from dyn_service.studies.design_loads import readable
+    from dyn_service.studies.study import Study, specification
+    from dyn_service.support.documents import read_document
+
+    document = read_document(file).value
+    if not isinstance(document, dict) or not isinstance(document.get("robot"), str):
+        raise UsageError(f"{file} must be a map with `robot`, `vary` and `outputs`")
+    values = dict(document)
+    name = values.pop("robot")
+    options = {key: values.pop(key) for key in ("root", "joints", "mimic") if key in values}
+    near = file.parent / name
+    robot = Robot.from_file(robot_file(near if near.is_file() else Path(name), tell), **options)
+    target = store or file.with_suffix(".zarr")
+    try:
+        planned = Study(robot, specification(values))
+        say(str(planned.explain(workers=workers, store=target)))
+    except (InvalidArgumentError, NotFoundError, UnimplementedError) as error:
+        error.message = f"{file}: {error.message}"
+        raise
+    if explain:
+        return 0
+    try:
+        with _progress(file.name) as progress:
+            result = planned.run(target, workers=workers, scheduler=scheduler, progress=progress)
+    except KeyboardInterrupt:
+        tell(f"interrupted: the same command continues it from {target}")
+        raise
+    for key, variable in result.data_vars.items():
+        if variable.size <= 64 and not str(key).endswith("_index"):
+            say(f"{key} [{variable.attrs.get('units', '')}] {variable.dims}")
+            units = variable.attrs.get("units")
+            said = readable(*(x.values for x in result.data_vars.values() if x.attrs.get("units") == units))
+            say(variable.to_pandas().to_string(float_format=said) if 0 < variable.ndim < 3 else str(variable.values))
+    failed = ", ".join(f"{count:,} {reason}" for reason, count in json.loads(result.attrs["failures"]).items())
+    say(f"states that failed: {failed or 'none'}; results in {target}")
+    return 0
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Callable[[float], Any]]:
+    """Shows a progress bar if standard error is a terminal, else writes a line after each tenth of the work."""
+    if not sys.stderr.isatty():
+        shown = 0
+
+        def line(fraction: float) -> None:
+            nonlocal shown
+            if (tenths := int(10 * fraction + 1e-9)) > shown:
+                shown = tenths
+                tell(f"{name}: {100 * fraction:.0f} %")
+
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(name, total=1.0)
+        yield lambda fraction: progress.update(task, completed=fraction)

@@ -166,7 +166,6 @@ def _robot(file: Path, given: dict[str, Any], arguments: dict[str, str]) -> tupl
 def _report(
     folder: Path, node: str | None, other: Path | None, root: str | None
 ) -> tuple[Robot, Looks, Motion, Ground | None]:
-    """Returns a plant of a launch's report: robot, meshes, motion and ground."""
     from dyn_service.view.playing import of_report
     from dyn_service.view.scene import Ground
 

@@ -98,7 +98,8 @@ class ReferenceTracker:
     """When a command is due, when the reference began, and the delay of commands.
 
     configuration: the joints in the model's order. fingerprint: of the model. make: begins a reference at a state.
-    rate_hz: commands per second.
+    rate_hz: commands per second. engaged: whether the plant follows this controller's reference. fresh: whether the law
+    is reset before its next update.
     """
 
     configuration: Configuration
@@ -114,11 +115,11 @@ class ReferenceTracker:
         self.trajectory: ReferenceTrajectory | None = None
         self.begin_s = 0.0
         self.session = -1
-        self._engaged = False
+        self.engaged = False
         self._period = -1
         self._delays: deque[float] = deque(maxlen=31)
         self._order: tuple[list[int], list[int]] | None = None
-        self._fresh = True
+        self.fresh = True
         self._updated_s: float | None = None
         self._heard_s = 0.0
         self._impulse = np.zeros(self.configuration.nv)  # of the efforts since the last update
@@ -175,25 +176,25 @@ class ReferenceTracker:
         q, v, effort = self.measured(state)
         self._hear(state, effort)  # adds nothing after `due` of the same state
         if state.mode != ACTIVE or self.trajectory is None:
-            self.restarts += self._engaged
-            self._engaged = False
-            self._fresh = True
+            self.restarts += self.engaged
+            self.engaged = False
+            self.fresh = True
             self.begin(self.make(q, v), state.stamp)
         trajectory = self.trajectory
         assert trajectory is not None  # begun above, or before
         time = state.stamp - self.begin_s
-        if state.mode == ACTIVE and self._engaged:
+        if state.mode == ACTIVE and self.engaged:
             self._delays.append(state.command_delay)
         delay = sorted(self._delays)[len(self._delays) // 2] if self._delays else 0.5 / self.rate_hz
         horizon = delay + 0.5 / self.rate_hz if self.delay_compensation else 0.0
         reference = trajectory.sample(np.array([time, time + horizon]))
         error = at.error(q, reference.q[0])
         if state.mode == ACTIVE:
-            self._engaged = True
+            self.engaged = True
             self.tracking.add(error)
         mean = 0.5 * (reference.a[0] + reference.a[1])
         dt = 1.0 / self.rate_hz
-        if self._updated_s is not None and not self._fresh and state.stamp > self._updated_s:
+        if self._updated_s is not None and not self.fresh and state.stamp > self._updated_s:
             dt = state.stamp - self._updated_s
             effort = self._impulse / dt
         here = RobotState(state.stamp, q, v, effort)
@@ -222,10 +223,10 @@ class ReferenceTracker:
             LawError: The law failed, or returned an invalid command.
             DynError: Raised by the law or its model.
         """
-        if self._fresh:
+        if self.fresh:
             reset_law(law, moment.state.measured)
         command = checked_command(law, moment.state, moment.reference, moment.dt, self.configuration.velocity_names)
-        self._fresh = False
+        self.fresh = False
         self._updated_s = moment.state.measured.t
         self._impulse = np.zeros_like(self._impulse)
         chosen = law.motion()
@@ -239,15 +240,6 @@ class ReferenceTracker:
     def begin(self, trajectory: ReferenceTrajectory, at_s: float) -> None:
         """Follows this motion from the plant time `at_s` on."""
         self.trajectory, self.begin_s = trajectory, at_s
-
-    def reset_law_next(self) -> None:
-        """Resets the law before its next update; the reference goes on."""
-        self._fresh = True
-
-    @property
-    def engaged(self) -> bool:
-        """Whether the plant follows this controller's reference."""
-        return self._engaged
 
     def measured(self, state: PlantState) -> tuple[Array, Array, Array]:
         """q (nq,), v and effort (nv,) of a state of this plant, in the order of the model's joints."""
@@ -277,8 +269,8 @@ class ReferenceTracker:
         self._impulse = np.zeros(at.nv)
         self.session = state.session
         self.trajectory = None
-        self.restarts += self._engaged
-        self._engaged = False
+        self.restarts += self.engaged
+        self.engaged = False
         self._period = -1
         self._delays.clear()
 
@@ -451,4 +443,4 @@ class Commander:
             )
         before, self.law = self.law, self.law.exchanged(law)
         if self.law is not before:
-            self.following.reset_law_next()
+            self.following.fresh = True

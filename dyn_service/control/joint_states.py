@@ -90,8 +90,10 @@ class _Single:
 
 
 class JointStates:
-    """Makes a robot's messages. at: its joints. followers: mimic joints by name. base: the moving base, or None.
-    frame: of the root.
+    """Makes a robot's messages. has_several: whether a joint has several degrees of freedom. has_odometry: whether it
+    has a moving base.
+
+    at: its joints. followers: mimic joints by name. base: the moving base, or None. frame: of the root.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class JointStates:
             single[name] = _Single(name, leader.in_q, leader.in_v, rule.multiplier, rule.offset, follows=True)
         self._single = list(single.values())
         self._names = list(single)
+        self.has_several, self.has_odometry = bool(self._several), base is not None
         self._as_is = not self._several and not followers  # then a state's lists are the message's
 
     @classmethod
@@ -123,16 +126,6 @@ class JointStates:
         followers = {joint.name: joint.mimic for joint in description.joints if joint.mimic is not None}
         rooted = any(joint.parent is None for joint in description.joints)
         return cls(at, followers, _base(robot, description), WORLD if rooted else description.link_names[0])
-
-    @property
-    def has_several(self) -> bool:
-        """Whether a joint has several degrees of freedom."""
-        return bool(self._several)
-
-    @property
-    def has_odometry(self) -> bool:
-        """Whether the robot has a moving base."""
-        return self._base is not None
 
     def of_state(self, state: PlantState) -> JointMessages:
         """Returns the messages of a plant's state, stamped with the plant's time."""

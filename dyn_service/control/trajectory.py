@@ -28,16 +28,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.queries import Array
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.configuration import Configuration
+from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
 
@@ -193,46 +194,31 @@ class Piecewise(ReferenceTrajectory):
         return float(self.knots[-1])
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Limits of a designed motion: lower and upper (nq,) rad | m, velocity (nv,) rad/s | m/s; infinite if unlimited.
+class MultiSineDesign(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Sines about a centre.
 
-    Position limits of joints with several degrees of freedom are ignored.
+    period_s: of the first harmonic. harmonics: their number. range_fraction: share of the distance from the centre to
+    the nearer limit. velocity_fraction: share of the velocity limit. max_amplitude: rad | m. ramp_s: time from rest to
+    full motion. centre: rad | m, one number per position; empty is the middle of the limits, or the plant's position at
+    the beginning for joints without limits.
     """
 
-    lower: Array
-    upper: Array
-    velocity: Array
-
-    def __post_init__(self) -> None:
-        if self.lower.shape != self.upper.shape:
-            raise InvalidArgumentError("lower and upper limits differ in length")
-
-
-@dataclass(frozen=True)
-class MultiSineDesign:
-    """Amplitude and speed of a multi-sine.
-
-    period_s: of the first harmonic. harmonics: their number. range_fraction: of the distance from the centre to the
-    nearer limit. velocity_fraction: of the velocity limit. max_amplitude: rad | m, also for unlimited joints. centre:
-    (nq,) rad | m; empty is the middle of the limits, or the first position of joints without limits.
-    """
-
-    period_s: float = 6.0
-    harmonics: int = 3
+    period_s: Annotated[float, msgspec.Meta(gt=0)] = 6.0
+    harmonics: Annotated[int, msgspec.Meta(ge=1)] = 3
     range_fraction: float = 0.5
     velocity_fraction: float = 0.5
     max_amplitude: float = 0.6
-    ramp_s: float = 2.0
-    centre: list[float] = field(default_factory=list)
+    ramp_s: Annotated[float, msgspec.Meta(gt=0)] = 2.0
+    centre: list[float] = []
 
 
 def design_multi_sine(
-    design: MultiSineDesign, bounds: Bounds, q0: ArrayLike, v0: ArrayLike, on: Configuration = FLAT
+    design: MultiSineDesign, limits: Limits, q0: ArrayLike, v0: ArrayLike, on: Configuration = FLAT
 ) -> MultiSine:
     """Returns a multi-sine from q0 (nq,), v0 (nv,) within the limits: faded in, |q - centre| and |v| are within the
     design's fractions of them. A joint with several degrees of freedom oscillates along one direction in its body's
-    axes. on: the joints; by default positions add.
+    axes. limits: position limits of joints with several degrees of freedom are ignored. on: the joints; by default
+    positions add.
 
     Raises:
         InvalidArgumentError: A number of the design is out of range, the limits have another length, the centre is
@@ -241,20 +227,22 @@ def design_multi_sine(
     start, speed = np.asarray(q0, dtype=np.float64), np.asarray(v0, dtype=np.float64)
     if design.period_s <= 0.0 or design.ramp_s <= 0.0 or design.harmonics < 1:
         raise InvalidArgumentError("period_s, ramp_s and harmonics of a multi-sine must be positive")
-    if bounds.lower.shape != start.shape or bounds.velocity.shape != speed.shape:
+    if limits.lower.shape != limits.upper.shape:
+        raise InvalidArgumentError("lower and upper limits differ in length")
+    if limits.lower.shape != start.shape or limits.velocity.shape != speed.shape:
         raise InvalidArgumentError(
-            f"limits are of {bounds.lower.size} positions and {bounds.velocity.size} velocities, the state has "
+            f"limits are of {limits.lower.size} positions and {limits.velocity.size} velocities, the state has "
             f"{start.size} and {speed.size}"
         )
-    bounded = np.isfinite(bounds.lower) & np.isfinite(bounds.upper)
+    bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper)
     with np.errstate(invalid="ignore"):
-        middle = np.where(bounded, 0.5 * (bounds.lower + bounds.upper), start)
+        middle = np.where(bounded, 0.5 * (limits.lower + limits.upper), start)
     if design.centre:
         if len(design.centre) != start.size:
             raise InvalidArgumentError(f"centre has {len(design.centre)} numbers, the robot {start.size} positions")
         middle = np.array(design.centre)
         on.check_unit(middle, "the centre", "multi_sine.centre")
-    room = _by_velocity(on, np.minimum(middle - bounds.lower, bounds.upper - middle))
+    room = _by_velocity(on, np.minimum(middle - limits.lower, limits.upper - middle))
     if np.any(room < 0.0):
         tightest = int(np.argmin(room))
         name = repr(on.velocity_names[tightest]) if on.names else tightest
@@ -265,7 +253,7 @@ def design_multi_sine(
     size = np.minimum(design.range_fraction * room, design.max_amplitude)
     # |v| <= size (1.875 / ramp_s + sum_k w_k omega_k): the fade's steepest slope is 1.875 / ramp_s.
     fastest = 1.875 / design.ramp_s + float(weight @ frequency)
-    size = np.minimum(size, design.velocity_fraction * bounds.velocity / fastest)
+    size = np.minimum(size, design.velocity_fraction * limits.velocity / fastest)
     joint = np.arange(speed.size, dtype=np.float64)
     for _, part in _several(on):
         joint[part] = joint[part][0]

@@ -4,17 +4,16 @@
 
 Names are loaded when they are first used: pytest imports this package in every run, also where no test asks for it.
 
-plugin       the pytest plug-in: options and markers
-fixtures     `run`, `clock`, `plant`, `controller`, `server`, `robot`
-setup        server, plant and controller of a launch file, with the test's own parameters
-bench        one interface of plant and controller for lockstep, real time and hardware
-lockstep     plant and controller in one process, step by step
-real_time    processes, with a proxy between them
-faults       faults to inject
-checks       assertions on a run, and the quantities that they judge
-signals      a run as named signals over time
-message_log  the messages of a run, from which signals are made
-reporting    outcomes of tests: JUnit properties, a page, recordings of failures
+plugin     the pytest plug-in: options and markers
+fixtures   `run`, `clock`, `plant`, `controller`, `server`, `robot`
+setup      server, plant and controller of a launch file, with the test's own parameters
+bench      one interface of plant and controller for lockstep, real time and hardware
+lockstep   plant and controller in one process, step by step
+real_time  processes, with a proxy between them
+faults     faults to inject
+checks     assertions on a run, and the quantities that they judge
+signals    a run as named signals over time, and its messages, from which they are made
+reporting  outcomes of tests: JUnit properties, a page, recordings of failures
 """
 
 from __future__ import annotations

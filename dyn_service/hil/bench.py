@@ -13,13 +13,12 @@ from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.graph.launch.runtime import Runtime
-from dyn_service.graph.nodes.controllers.control_loop import only_robot
+from dyn_service.graph.nodes.controllers.controller_kind import only_robot
 from dyn_service.hil.checks import Check, Notes
 from dyn_service.hil.faults import Fault, Killed, WrongPayload, check_faults
 from dyn_service.hil.lockstep import Lockstep
-from dyn_service.hil.message_log import MessageLog
 from dyn_service.hil.setup import ResolvedSetup, Setup, resolve
-from dyn_service.hil.signals import Record
+from dyn_service.hil.signals import MessageLog, Record
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.service.server.app import open_robots
 from dyn_service.support.shipped import find_robot
@@ -137,6 +136,8 @@ class PlantHandle:
             InvalidArgumentError: It does not fit the robot, has to be there from the start, or was over before now.
         """
         check_faults([fault])
+        if isinstance(fault, WrongPayload):
+            raise InvalidArgumentError("WrongPayload: it is there from the start: give it to `run`")
         if fault.until_s <= self._bench.now_s:
             raise InvalidArgumentError(
                 f"{type(fault).__name__}: it is over at {fault.until_s:g} s, now it is {self._bench.now_s:g} s"
@@ -192,10 +193,7 @@ def open_bench(
     runtime = Runtime()
     try:
         resolved = resolve(setup, runtime.folder).over({}, CONTROLLER).carrying(wrong)
-        if mode == "hardware" and not where:
-            _check_driver(resolved)
-        if mode == "real_time":
-            _check_paced(resolved)
+        _check_mode(mode, resolved, where)
         return RealTime(resolved, cache.of(resolved)[1], runtime, faults, seed, where)
     except BaseException:
         runtime.close()
@@ -214,17 +212,14 @@ def _endpoints(mode: str, given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _check_paced(setup: ResolvedSetup) -> None:
-    """In lockstep the plant's time would wait for delayed messages."""
-    if setup.plant_parameters().clock == "lockstep":
+def _check_mode(mode: str, setup: ResolvedSetup, endpoints: Mapping[str, str]) -> None:
+    p = setup.plant_parameters()
+    if mode == "real_time" and p.clock == "lockstep":  # the plant's time would wait for delayed messages
         raise InvalidArgumentError(
             "--hil=real_time needs a plant paced by wall time, found clock: lockstep; pass the launch file "
             'arguments={"clock": "real_time"}, or the plant plant={"clock": "real_time"}'
         )
-
-
-def _check_driver(setup: ResolvedSetup) -> None:
-    if not setup.plant_parameters().driver:
+    if mode == "hardware" and not endpoints and not p.driver:
         raise InvalidArgumentError(
             "--hil=hardware needs a robot: a plant with a driver in the launch file, or --hil-endpoint "
             "plant_state=tcp://.. and --hil-endpoint joint_commands=tcp://.."

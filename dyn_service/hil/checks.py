@@ -33,18 +33,14 @@ AT_REST = 1e-3
 
 class Check:
     """Assertions on one run. `from_s`, `until_s`: s, times of the plant, which limit the part of the run. Without
-    `joint`, a measure has one signal or number for each joint.
+    `joint`, a measure has one signal or number for each joint. verdicts: in the order of the assertions.
     """
 
     def __init__(self, record: Record, notes: Notes | None = None) -> None:
         """notes: where verdicts are recorded, shared with other checks; by default a new `Notes`."""
         self.record = record
         self.notes = Notes() if notes is None else notes
-
-    @property
-    def verdicts(self) -> list[Verdict]:
-        """The verdicts, in order."""
-        return self.notes.verdicts
+        self.verdicts = self.notes.verdicts
 
     def tracking(self, joint: str | None = None, *, from_s: float | None = None, until_s: float = math.inf) -> OverTime:
         """Returns the difference from the position to the reference, rad | m, by default from when the plant was first

@@ -96,7 +96,6 @@ class Delay(ChannelFault):
     by_s: float = field(metadata=_SIZE)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Adds the delay."""
         return lambda t, message: [(t + self.by_s, message)]
 
 
@@ -107,7 +106,6 @@ class Jitter(ChannelFault):
     most_s: float = field(metadata=_SIZE)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Adds random delays."""
         last = -math.inf
 
         def pass_on(t: float, message: Any) -> list[Delivery]:
@@ -126,7 +124,6 @@ class Loss(ChannelFault):
     burst: int = field(default=1, metadata=_COUNT)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Drops some messages."""
         begins = self.share / (self.burst - (self.burst - 1) * self.share)  # so that the share of all is lost
         left = 0
 
@@ -150,7 +147,6 @@ class Reorder(ChannelFault):
     share: float = field(metadata=_SHARE)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Holds some back until the next one has passed."""
         held: list[Any] = []
 
         def pass_on(t: float, message: Any) -> list[Delivery]:
@@ -236,7 +232,6 @@ class ValueFault(ChannelFault, ABC):
     joints: Sequence[str] = ()
 
     def check(self, at: Configuration) -> None:
-        """Checks that the robot has these joints."""
         if isinstance(self.joints, str):
             raise InvalidArgumentError(
                 f"{type(self).__name__}: joints is {self.joints!r}: expected a list of names, [{self.joints!r}]"
@@ -262,7 +257,6 @@ class Stale(ValueFault):
     channel: ChannelName = field(default="states", metadata=_CHANNELS)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Holds the first positions."""
         of_q, of_v = self.entries(at)
         kept: list[float] = []
 
@@ -282,7 +276,6 @@ class NotANumber(ValueFault):
     share: float = field(default=1.0, metadata=_SHARE)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Writes NaN."""
         of_q, of_v = self.entries(at)
 
         def spoil_state(q: Array, v: Array) -> tuple[Array, Array]:
@@ -305,7 +298,6 @@ class Bias(ValueFault):
     by: float = field(metadata=_FINITE)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Adds the offset."""
         _, of_v = self.entries(at)
         off = np.zeros(at.nv)
         off[of_v] = self.by
@@ -320,7 +312,6 @@ class Noise(ValueFault):
     rate_deviation: float = field(default=0.0, metadata=_SIZE)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Adds noise, drawn for each message."""
         _, of_v = self.entries(at)
 
         def noise(deviation: float) -> Array:
@@ -343,7 +334,6 @@ class Saturation(ValueFault):
     limit: float = field(metadata=_SIZE)
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Clips the values."""
         of_q, of_v = self.entries(at)
 
         def cut(values: Array, where: list[int]) -> Array:
@@ -366,14 +356,12 @@ class Swapped(ChannelFault):
             raise InvalidArgumentError(f"Swapped: both are {self.one!r}: expected two joints")
 
     def check(self, at: Configuration) -> None:
-        """Checks that the robot has both joints, and that they have equal sizes."""
         joints = [at.joints[joint_index(self, name, at)] for name in (self.one, self.other)]
         sizes = [(joint.nq, joint.nv) for joint in joints]
         if sizes[0] != sizes[1]:
             raise InvalidArgumentError(f"Swapped: {self.one!r} and {self.other!r} have different numbers of positions")
 
     def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        """Exchanges their values."""
         k, n = at.names.index(self.one), at.names.index(self.other)
 
         def swap(values: Array, slices: Sequence[slice]) -> Array:
@@ -389,7 +377,6 @@ class Swapped(ChannelFault):
 
 
 def _on_states(fault: ChannelFault, change: Callable[[Array, Array], tuple[Array, Array]]) -> Injector:
-    """What changes (q, v) of states."""
     if fault.channel != "states":
         raise InvalidArgumentError(f"{type(fault).__name__}: commands have no positions: expected channel='states'")
 

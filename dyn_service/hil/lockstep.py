@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dyn_service.api.queries import RobotQueries, Wrench
+from dyn_service.api.queries import Wrench
 from dyn_service.control.controller import Commander
 from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.graph.nodes.controllers.control_loop import commander
+from dyn_service.errors import DynError
+from dyn_service.graph.nodes.controllers.controller_kind import commander
 from dyn_service.graph.nodes.plant.factory import make_plant
+from dyn_service.graph.nodes.plant.node import PlantChanges
 from dyn_service.graph.nodes.plant.report import Followed, counts
-from dyn_service.graph.nodes.plant.services import PlantChanges
-from dyn_service.hil.faults import Channel, Fault, Killed, WrongPayload
-from dyn_service.hil.message_log import MessageLog, Seen
+from dyn_service.hil.faults import Channel, Fault, Killed
 from dyn_service.hil.setup import ResolvedSetup
-from dyn_service.hil.signals import Record
+from dyn_service.hil.signals import MessageLog, Record, Seen
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 
 SESSION, CONTROLLER = 1, 1
@@ -42,7 +41,7 @@ class Lockstep:
     def __init__(
         self, setup: ResolvedSetup, model: Robot, robot: Robot, faults: Sequence[Fault] = (), seed: int = 0
     ) -> None:
-        self._setup, self._model, self._robot = setup, model, robot
+        self._setup, self.server, self._robot = setup, model, robot
         p, c = setup.plant_parameters(), setup.controller_parameters()
         self.plant = make_plant(robot, p, SESSION)
         at = self.plant.configuration
@@ -67,19 +66,12 @@ class Lockstep:
         return self.plant.time_s
 
     @property
-    def server(self) -> RobotQueries:
-        """The robot that the controller queries: in lockstep, the one in this process."""
-        return self._model
-
-    @property
     def state(self) -> PlantState:
         """The plant's state."""
         return self.plant.state()
 
     def inject(self, fault: Fault) -> None:
         """Adds a fault, active from now on."""
-        if isinstance(fault, WrongPayload):
-            raise InvalidArgumentError("WrongPayload: it is there from the start: give it to `run`")
         if isinstance(fault, Killed):
             self._killed.append(fault)
         self._states.add(fault)
@@ -113,7 +105,6 @@ class Lockstep:
         return self._commands.newest(state.stamp)
 
     def _control(self, now: float) -> None:
-        """Runs the controller on the newest state that has arrived."""
         gone = self._gone("controller", now)
         if gone and self._controller is not None:
             self._end("controller: it was killed", now, says_so=False)
@@ -152,7 +143,7 @@ class Lockstep:
         self._lives += 1
         number, restarted = CONTROLLER + self._lives - 1, self._lives > 1
         p = self._setup.controller_parameters()
-        return commander(self._setup.kind.spec, p, self._model, number=number, restarted=restarted)
+        return commander(self._setup.kind.spec, p, self.server, number=number, restarted=restarted)
 
     def _end(self, why: str, now: float, *, says_so: bool = True) -> None:
         """The controller ends; one that can releases the plant."""

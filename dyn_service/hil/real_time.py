@@ -27,18 +27,17 @@ import zmq
 
 from dyn_service.api.queries import RobotQueries
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import DeadlineExceededError, DynError, InvalidArgumentError, UnavailableError
+from dyn_service.errors import DeadlineExceededError, DynError, UnavailableError
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.launch.supervisor import Listener, Supervisor
 from dyn_service.graph.middleware.node import Node
-from dyn_service.graph.nodes.controllers.control_loop import only_robot
+from dyn_service.graph.nodes.controllers.controller_kind import only_robot
 from dyn_service.graph.nodes.plant.factory import safety_settings
 from dyn_service.graph.nodes.plant.report import Followed
-from dyn_service.hil.faults import Channel, Fault, Killed, WrongPayload
-from dyn_service.hil.message_log import MessageLog, Seen
+from dyn_service.hil.faults import Channel, Fault, Killed
 from dyn_service.hil.setup import ResolvedSetup
-from dyn_service.hil.signals import Record
+from dyn_service.hil.signals import MessageLog, Record, Seen
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.service.client.sync import Client
 from dyn_service.support.arguments import full_name
@@ -141,7 +140,6 @@ class Proxy:
             self._commands.send(command, time.monotonic(), self.now_s)
 
     def _shifted(self, state: PlantState) -> PlantState:
-        """The state with the run's times."""
         begin_s = self.begin_s or 0.0
         return msgspec.structs.replace(state, stamp=state.stamp - begin_s, since=state.since - begin_s)
 
@@ -225,8 +223,6 @@ class RealTime:
 
     def inject(self, fault: Fault) -> None:
         """Adds a fault, active from now on."""
-        if isinstance(fault, WrongPayload):
-            raise InvalidArgumentError("WrongPayload: it is there from the start: give it to `run`")
         if isinstance(fault, Killed):
             self._kill(fault)
             return

@@ -114,7 +114,6 @@ class Reporting:
         """Writes the page."""
         if self._folder is None or self._is_worker:
             return
-
         files = sorted(self._folder.glob("tests/*.json"))
         results = [json.loads(path.read_text("utf-8")) for path in files]
         results.sort(key=lambda result: (result["began"], result["test"]))
@@ -134,7 +133,6 @@ class Reporting:
         requirements: list[str],
         runs: list[Run],
     ) -> None:
-
         assert self._folder is not None
         name = file_name(item.nodeid)
         outcome = report.outcome if call.when == "call" else "error"
@@ -163,7 +161,6 @@ def file_name(test: str) -> str:
 
 
 def _message(call: pytest.CallInfo[None]) -> str:
-    """The failure in one line."""
     if call.excinfo is None:
         return ""
     text = str(call.excinfo.value)
@@ -227,7 +224,7 @@ def run_content(run: Run, recordings: Sequence[str]) -> dict[str, Any]:
     cards = filter(None, (_verdict_card(verdict, marks, stopped) for verdict in verdicts if verdict.signals))
     shown = html.cards(cards, charts, points, "cards fill")
     motion = html.cards(_motion(run.record, marks, stopped), charts, points) if failed else ""
-    t = run.record.t
+    t, changes = run.record.t, [(change.t, f"the plant is {change.words}") for change in run.record.changes[1:]]
     return {
         "mode": run.mode,
         "seed": run.seed,
@@ -235,7 +232,7 @@ def run_content(run: Run, recordings: Sequence[str]) -> dict[str, Any]:
         "robot": run.record.title,
         "faults": [_words(fault) for fault in run.faults],
         "ended": run.ended,
-        "events": [f"{time:.4g} s: {text}" for time, text in sorted(_events(run.record))],
+        "events": [f"{time:.4g} s: {text}" for time, text in sorted([*changes, *run.record.notes])],
         "verdicts": [{"passed": verdict.passed, "sentence": verdict.sentence} for verdict in verdicts],
         "cards": shown,
         "motion": motion,
@@ -341,12 +338,6 @@ def _run(n: int, run: Mapping[str, Any], charts: list[str]) -> str:
 {cards}{html.more("the motion", motion) if motion else ""}"""
 
 
-def _events(record: Record) -> list[tuple[float, str]]:
-    """Events with their times: the plant's modes after the first, and the record's notes."""
-    changes = [(change.t, f"the plant is {change.words}") for change in record.changes[1:]]
-    return [*changes, *record.notes]
-
-
 def _verdict_card(verdict: Verdict, marks: Sequence[Mark], stopped: Sequence[Span]) -> Card | None:
     """The signals of an assertion with what is allowed; those beyond it, or the one that came nearest."""
     of_it = [one for one in verdict.signals if len(one.t)]
@@ -366,8 +357,7 @@ def _chart(signal: Signal, verdict: Verdict, marks: Sequence[Mark], stopped: Seq
     """A signal in a unit that suits its size, the limits in the same. Red is outside the limits; grey is without
     command, where a signal that compares with the reference has no value.
     """
-    sizes = np.abs(signal.values[np.isfinite(signal.values)])
-    largest = float(sizes.max(initial=0.0))
+    largest = _largest(signal.values)
     factor, letter = prefix(largest) if signal.unit else (1.0, "")
     limits = [limit for limit in (verdict.lower, verdict.upper) if math.isfinite(limit)]
     near = [limit for limit in limits if largest >= _NEAR * abs(limit)]

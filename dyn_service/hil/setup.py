@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -113,7 +114,7 @@ def with_parameters(process: ProcessPlan, values: Mapping[str, Any]) -> ProcessP
     """The process with some parameters over its own."""
     if not values:
         return process
-    parameters = Parameters(_copied(process.parameters))
+    parameters = Parameters(deepcopy(dict(process.parameters)))
     for name, value in values.items():
         text = json.dumps(msgspec.to_builtins(value))
         parameters.set(name, json.loads(text), parse_document(text, f"test: {name}"), ())
@@ -124,8 +125,4 @@ def with_parameters(process: ProcessPlan, values: Mapping[str, Any]) -> ProcessP
 
 
 def _typed(process: ProcessPlan, kind: type[T]) -> T:
-    return typed(Parameters(_copied(process.parameters)), kind)[1]
-
-
-def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    return typed(Parameters(deepcopy(dict(process.parameters))), kind)[1]

@@ -66,7 +66,7 @@ class Record:
 
 
 class Device:
-    """One sensor.
+    """One sensor. channels: number of true values per sample. outputs: number of values of a reading.
 
     Args:
         name: With the seed it says what is drawn.
@@ -94,6 +94,7 @@ class Device:
             return np.concatenate([np.broadcast_to(np.asarray(n, dtype=np.float64), axes) for n in numbers])
 
         self._bias, self._bias_spread = each(e.bias for e in errors), each(e.bias_spread for e in errors)
+        self.channels = self.outputs = len(self._bias)
         self._bias_walk = each(e.bias_walk for e in errors)
         self._noise = each(e.noise_density for e in errors) * math.sqrt(rate_hz)
         self._range = each(math.inf if e.range is None else e.range for e in errors)
@@ -103,16 +104,6 @@ class Device:
         self._most = np.where(self._counts, np.floor(self._range / self._unit * (1.0 + 1e-12)), self._range)
         self._filter = _cascade(low_pass, rate_hz)
         self.reset(seed)
-
-    @property
-    def channels(self) -> int:
-        """Number of true values per sample."""
-        return len(self._bias)
-
-    @property
-    def outputs(self) -> int:
-        """Number of values of a reading."""
-        return self.channels
 
     def reset(self, seed: int) -> None:
         """Restarts the sensor: no samples, no tare, new biases. The same `seed` gives the same bits."""
@@ -230,11 +221,7 @@ class Encoder(Device):
         density = said.noise / math.sqrt(said.rate_hz)
         errors = Errors(bias=said.offset, noise_density=density, step=said.count)
         super().__init__(name, said.rate_hz, said.latency_s, [errors], axes=1, seed=seed)
-
-    @property
-    def outputs(self) -> int:
-        """Two: position, velocity."""
-        return 2
+        self.outputs = 2
 
     def reset(self, seed: int) -> None:
         """As `Device.reset`; the velocity of its first sample is 0."""

@@ -162,7 +162,6 @@ class Plots:
             plot.title, plot.data, plot.scales = drawn["title"], drawn["data"], drawn["scales"]
 
     def _drawn(self) -> list[dict[str, Any]]:
-        """Returns the plots of the chosen joint."""
         at, (motion, _) = self._at, self._last
         n, rows = at.velocity_names.index(self._joint.value), self._rows()
         unit, of_effort = ("rad", "N m") if at.turns[n] else ("m", "N")

@@ -247,10 +247,12 @@ class Snapshot:
 
 
 class Scene:
-    """A robot for display, with the planes it can touch. `links`: those of `Snapshot.position`."""
+    """A robot for display, with the planes it can touch. links: those of `Snapshot.position`. stands: whether it has
+    contacts.
+    """
 
     def __init__(self, robot: RobotQueries, ground: Ground | None = None) -> None:
-        self.robot, self._ground = robot, ground
+        self.robot, self._ground, self.stands = robot, ground, ground is not None
         self.at = robot.configuration
         about = robot.description
         self.links = about.link_names
@@ -259,11 +261,6 @@ class Scene:
         # rows of constraint_forces with an effort, and its index
         entries = dict(zip(self.at.names, self.at.v_slices, strict=True))
         self._entry = [entries.get(name) for name in self._joints]
-
-    @property
-    def stands(self) -> bool:
-        """Whether there are contacts."""
-        return self._ground is not None
 
     @cached_property
     def size(self) -> float:
@@ -362,11 +359,9 @@ class Scene:
 
 def colours(shares: list[float]) -> Colours:
     """Returns colours (k, 3), green through yellow to red for 0 to 1 and above; grey for NaN."""
-    at = np.array(shares, dtype=np.float64).reshape(-1, 1)
-    known = np.clip(np.nan_to_num(at), 0.0, 1.0) * (len(_SCALE) - 1)
-    below = np.minimum(known.astype(int), len(_SCALE) - 2)
-    mixed = _SCALE[below[:, 0]] + (known - below) * (_SCALE[below[:, 0] + 1] - _SCALE[below[:, 0]])
-    return np.where(np.isnan(at), np.array([UNKNOWN]), mixed).round().astype(np.uint8)
+    at = np.array(shares, dtype=np.float64)
+    mixed = np.stack([np.interp(np.nan_to_num(at), (0.0, 0.5, 1.0), channel) for channel in _SCALE.T], axis=-1)
+    return np.where(np.isnan(at)[:, None], UNKNOWN, mixed).round().astype(np.uint8)
 
 
 def quaternions(rotation: Array) -> Array:

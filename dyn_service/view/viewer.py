@@ -244,7 +244,6 @@ class Viewer:
             )
 
     def _robot(self, name: str, looks: Looks, tint: tuple[int, int, int] | None) -> list[Any]:
-        """A frame for each link with its shapes below it."""
         handles = []
         for k, link in enumerate(self.scene.links):
             handles.append(self.server.scene.add_frame(f"/{name}/{k}", show_axes=False))

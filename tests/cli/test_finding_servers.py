@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dyn_service.cli import finding
+from dyn_service.cli import nodes as commands
 from dyn_service.cli.main import app
 from dyn_service.cli.nodes import node_app
 from dyn_service.errors import FailedPreconditionError, UnavailableError
@@ -29,7 +29,7 @@ def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch
     """Makes launches with one node each; nothing listens at the default endpoint."""
     monkeypatch.delenv(RUNTIME_DIR, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(finding, "DEFAULT_ENDPOINT", ELSEWHERE)
+    monkeypatch.setattr(commands, "DEFAULT_ENDPOINT", ELSEWHERE)
     with ExitStack() as held:
 
         def make(folder: str, name: str, *answers_at: str) -> Path:
@@ -44,19 +44,19 @@ def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch
 
 
 def test_the_one_server_of_the_running_launch_is_meant(launched: Launched) -> None:
-    assert finding.find_server(None) == ELSEWHERE
+    assert commands.find_server(None) == ELSEWHERE
     launched("one", "/plant")
-    assert finding.find_server(None) == ELSEWHERE
+    assert commands.find_server(None) == ELSEWHERE
     launched("one", "/server", "ipc:///one/dynamics", "tcp://127.0.0.1:7001")
-    assert finding.find_server(None) == "ipc:///one/dynamics"
-    assert finding.find_server("tcp://127.0.0.1:8") == "tcp://127.0.0.1:8"
+    assert commands.find_server(None) == "ipc:///one/dynamics"
+    assert commands.find_server("tcp://127.0.0.1:8") == "tcp://127.0.0.1:8"
 
 
 def test_several_are_told_apart(launched: Launched) -> None:
     one = launched("one", "/server", "ipc:///one/dynamics")
     two = launched("two", "/arms/server", "ipc:///two/dynamics")
     with pytest.raises(FailedPreconditionError) as caught:
-        finding.find_server(None)
+        commands.find_server(None)
     assert (
         unnamed(
             caught.value,
@@ -72,15 +72,15 @@ def test_one_beside_a_launch_counts_too(launched: Launched, monkeypatch: pytest.
     """`dyn serve` is not a node; it is found by its default endpoint."""
     with socket.create_server(("127.0.0.1", 0)) as usual:
         endpoint = f"tcp://127.0.0.1:{usual.getsockname()[1]}"
-        monkeypatch.setattr(finding, "DEFAULT_ENDPOINT", endpoint)
+        monkeypatch.setattr(commands, "DEFAULT_ENDPOINT", endpoint)
         launched("one", "/server", endpoint)
-        assert finding.find_server(None) == endpoint  # the launch's own listens there
+        assert commands.find_server(None) == endpoint  # the launch's own listens there
         launched("two", "/server", "ipc:///two/dynamics")
     with socket.create_server(("127.0.0.1", 0)) as usual:
         endpoint = f"tcp://127.0.0.1:{usual.getsockname()[1]}"
-        monkeypatch.setattr(finding, "DEFAULT_ENDPOINT", endpoint)
+        monkeypatch.setattr(commands, "DEFAULT_ENDPOINT", endpoint)
         with pytest.raises(FailedPreconditionError, match=naming("3 servers", f"--server {endpoint}")):
-            finding.find_server(None)
+            commands.find_server(None)
 
 
 def test_a_call_asks_it(launched: Launched) -> None:

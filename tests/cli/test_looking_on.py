@@ -15,7 +15,7 @@ import yaml
 from msgspec import Meta
 from typer.testing import CliRunner
 
-from dyn_service.cli import finding
+from dyn_service.cli import nodes as commands
 from dyn_service.cli.main import app
 from dyn_service.cli.yaml_text import edited
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
@@ -286,17 +286,17 @@ def test_launches_are_not_mixed(tmp_path: Path) -> None:
 
 
 def test_shells_complete_names(dyn: Dyn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert finding.nodes("/a") == ["/arm/wave"]
-    assert finding.topics("/arm/j") == ["/arm/joint_states"]
-    assert "/arm/wave/get_state" in finding.services("")
-    assert "sensor_msgs/msg/JointState" in finding.types("sensor")
-    assert finding.transitions("de") == ["deactivate"]
+    assert commands.nodes("/a") == ["/arm/wave"]
+    assert commands.topics("/arm/j") == ["/arm/joint_states"]
+    assert "/arm/wave/get_state" in commands.services("")
+    assert "sensor_msgs/msg/JointState" in commands.types("sensor")
+    assert commands.transitions("de") == ["deactivate"]
     done = CliRunner().invoke(app, [], prog_name="dyn", env={
         "_DYN_COMPLETE": "complete_bash", "COMP_WORDS": "dyn param get /arm/wave am", "COMP_CWORD": "4",
     })  # fmt: skip
     assert done.output.split() == ["amplitude"]
     monkeypatch.setenv(RUNTIME_DIR, str(tmp_path / "gone"))
-    assert finding.nodes("") == []  # no traceback in the shell
+    assert commands.nodes("") == []  # no traceback in the shell
 
 
 def test_rates() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dyn_service.cli.finding import _matching
+from dyn_service.cli.nodes import _matching
 from dyn_service.graph.launch import launch_file
 from dyn_service.support.logs import JsonFormatter, TextFormatter, printable
 from tests.conftest import ROOT

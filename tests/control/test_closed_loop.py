@@ -15,7 +15,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.nodes.controllers import collision_stop
 from dyn_service.graph.nodes.controllers.collision_stop import CollisionStopParameters
-from dyn_service.graph.nodes.controllers.control_loop import commander
+from dyn_service.graph.nodes.controllers.controller_kind import commander
 from dyn_service.graph.nodes.plant.factory import ActuatorParameters, PlantParameters, make_plant
 from dyn_service.messages import encode
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState

@@ -20,7 +20,7 @@ from dyn_service.control.plant.safety import BRAKING, RUNNING, SHARE, Drive, Set
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.middleware.telemetry import Recording
-from dyn_service.graph.nodes.controllers.control_loop import commander
+from dyn_service.graph.nodes.controllers.controller_kind import commander
 from dyn_service.graph.nodes.controllers.trajectory_following import NODE, TrajectoryFollowingParameters
 from dyn_service.graph.nodes.plant.factory import DriveParameters, PlantParameters, approach, interfaces_of, make_plant
 from dyn_service.graph.nodes.plant.report import commanded_at

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from dyn_service.control.controller import Moment, ReferenceTracker
-from dyn_service.control.laws.computed_torque import ComputedTorque
+from dyn_service.control.laws.computed_torque import ComputedTorque, gains
 from dyn_service.control.plant.plant import Plant
 from dyn_service.control.plant.safety import ACTIVE, RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.graph.nodes.controllers.computed_torque import ControllerParameters, gains
+from dyn_service.graph.nodes.controllers.computed_torque import ControllerParameters
 from dyn_service.graph.nodes.controllers.parameters import PointToPointParameters, trajectory_maker
 from dyn_service.graph.nodes.plant.factory import PlantParameters, initial_position, make_plant
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
@@ -65,7 +65,7 @@ def track(
     parameters = ControllerParameters() if parameters is None else parameters
     make = trajectory_maker(parameters, robot.configuration, robot.limits)
     following = ReferenceTracker(robot.configuration, robot.fingerprint, make, 500.0, compensate)
-    law = ComputedTorque(robot, *gains(parameters, robot.nv))
+    law = ComputedTorque(robot, *gains(parameters.natural_frequency, parameters.damping_ratio, robot.nv))
     under_way: deque[tuple[int, JointCommand]] = deque()
     for step in range(round(1000 * seconds)):
         while under_way and under_way[0][0] <= step:
@@ -276,10 +276,10 @@ def test_joints_of_the_plant_in_another_order(many_ways: Robot) -> None:
 
 @pytest.mark.parametrize("given", [30.0, [30.0] * 14])
 def test_gains_are_one_number_or_one_per_velocity(many_ways: Robot, given: float | list[float]) -> None:
-    kp, kd = gains(ControllerParameters(natural_frequency=given), many_ways.nv)
+    kp, kd = gains(given, 1.0, many_ways.nv)
     assert (kp.tolist(), kd.tolist()) == ([900.0] * 14, [60.0] * 14)
     with pytest.raises(InvalidArgumentError, match=naming("natural_frequency", "14")):
-        gains(ControllerParameters(natural_frequency=[30.0] * 16), many_ways.nv)
+        gains([30.0] * 16, 1.0, many_ways.nv)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dyn_service.control.dry_run import ClosedLoop, dry_run
 from dyn_service.control.joint_goals import GoalError, GoalTolerances, JointTolerance, Tolerances
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.graph.nodes.controllers.control_loop import commander
+from dyn_service.graph.nodes.controllers.controller_kind import commander
 from dyn_service.graph.nodes.controllers.trajectory_following import (
     NODE,
     FollowJointTrajectoryRequest,

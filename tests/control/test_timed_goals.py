@@ -18,7 +18,7 @@ from dyn_service.control.joint_goals import (
     plan,
 )
 from dyn_service.engine.robot import Robot
-from dyn_service.graph.nodes.controllers.control_loop import commander
+from dyn_service.graph.nodes.controllers.controller_kind import commander
 from dyn_service.graph.nodes.controllers.trajectory_following import NODE, TrajectoryFollowingParameters
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from tests.conftest import URDF

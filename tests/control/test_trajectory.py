@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from dyn_service.control.trajectory import (
-    Bounds,
     MultiSine,
     MultiSineDesign,
     PointToPoint,
@@ -17,13 +16,16 @@ from dyn_service.control.trajectory import (
     min_jerk,
 )
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.configuration import Configuration
+from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.joints import JOINT_TYPES
 from tests.phrases import naming
 from tests.trees import configuration
 
-BOUNDS = Bounds(
-    np.array([-2.0, -1.0, 0.0, -np.inf]), np.array([2.0, 3.0, 0.04, np.inf]), np.array([2.0, 2.5, 0.05, 3.0])
+BOUNDS = Limits(
+    np.array([-2.0, -1.0, 0.0, -np.inf]),
+    np.array([2.0, 3.0, 0.04, np.inf]),
+    np.array([2.0, 2.5, 0.05, 3.0]),
+    np.ones(4),
 )
 Q0, V0 = np.array([0.3, 0.2, 0.01, 5.0]), np.array([0.4, -0.1, 0.0, 1.0])
 
@@ -167,8 +169,8 @@ TYPES = tuple(kind for kind in JOINT_TYPES if kind not in ("fixed", "ball"))
 MIXED = ("floating", "revolute", "planar", "spherical", "prismatic", "screw")
 
 
-def free(at: Configuration) -> Bounds:
-    return Bounds(np.full(at.nq, -np.inf), np.full(at.nq, np.inf), np.full(at.nv, np.inf))
+def free(at: Configuration) -> Limits:
+    return Limits(np.full(at.nq, -np.inf), np.full(at.nq, np.inf), *np.full((2, at.nv), np.inf))
 
 
 def of_joints(kinds: tuple[str, ...], seed: int, moving: bool = True) -> dict[str, ReferenceTrajectory]:
@@ -286,4 +288,4 @@ def test_faults_of_a_design_name_the_joint() -> None:
     with pytest.raises(InvalidArgumentError, match=naming("5 positions", "4 velocities", "4 and 4")):
         design_multi_sine(MultiSineDesign(), bounds, still, still)
     with pytest.raises(InvalidArgumentError, match=naming("lower", "upper")):
-        Bounds(np.zeros(2), np.zeros(3), np.zeros(2))
+        design_multi_sine(MultiSineDesign(), Limits(*map(np.zeros, (2, 3, 2, 2))), np.zeros(2), np.zeros(2))

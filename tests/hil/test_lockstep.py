@@ -13,7 +13,7 @@ import pytest
 
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.hil import Bias, Delay, Jitter, Killed, Loss, Noise, NotANumber, Reorder, Stale, Swapped, WrongPayload
-from dyn_service.hil.bench import RobotCache, Run, Setup, merged, open_bench, run_for
+from dyn_service.hil.bench import PlantHandle, RobotCache, Run, Setup, merged, open_bench, run_for
 from dyn_service.hil.faults import Fault
 from dyn_service.hil.setup import resolve
 from dyn_service.support.documents import ConfigurationError
@@ -182,7 +182,7 @@ def test_faults_that_come_later(cache: RobotCache) -> None:
     bench.run_until(0.4)
     assert (bench.state.mode, bench.state.cause, bench.now_s) == ("stopped", "missed", pytest.approx(0.4))
     with pytest.raises(InvalidArgumentError, match=naming("WrongPayload", "`run`")):
-        bench.inject(WrongPayload("tool0", 1.0))
+        PlantHandle(bench).inject(WrongPayload("tool0", 1.0))
     with pytest.raises(InvalidArgumentError, match=naming("Stale", "'elbow'")):
         bench.inject(Stale(joints=["elbow"]))
 

@@ -8,8 +8,7 @@ import pytest
 from dyn_service.control.joint_states import JointStates
 from dyn_service.control.trajectory import MultiSine
 from dyn_service.graph.nodes.plant.report import Followed
-from dyn_service.hil.message_log import MessageLog, Seen
-from dyn_service.hil.signals import Change
+from dyn_service.hil.signals import Change, MessageLog, Seen
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.model.configuration import Configuration, Limits
 

@@ -12,8 +12,8 @@ import pytest
 
 from dyn_service.control.joint_states import JointStates
 from dyn_service.hil.faults import Bias, Delay, Fault, Loss
-from dyn_service.hil.message_log import MessageLog
 from dyn_service.hil.real_time import COMMANDS, STATES, Proxy
+from dyn_service.hil.signals import MessageLog
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration, Limits
 from tests.graph.in_process import Nodes, nodes_in

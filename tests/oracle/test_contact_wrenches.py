@@ -14,7 +14,7 @@ from dyn_service.api.queries import Payload, Wrench
 from dyn_service.control.plant.simulated import SimulatedRobot
 from dyn_service.engine.robot import Robot
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
-from dyn_service.graph.nodes.plant.services import PlantChanges
+from dyn_service.graph.nodes.plant.node import PlantChanges
 from dyn_service.model.conventions import from_mujoco, to_mujoco
 from dyn_service.simulation.mujoco import MujocoEngine
 

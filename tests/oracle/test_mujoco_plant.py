@@ -13,7 +13,7 @@ from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, UnimplementedError
 from dyn_service.graph.nodes.controllers.computed_torque import NODE, ControllerParameters
-from dyn_service.graph.nodes.controllers.control_loop import commander
+from dyn_service.graph.nodes.controllers.controller_kind import commander
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_engine, make_plant, real_robot
 from dyn_service.model.description import RootType
 from tests.conftest import URDF

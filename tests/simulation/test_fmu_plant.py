@@ -22,9 +22,9 @@ from dyn_service.errors import (
     UnimplementedError,
 )
 from dyn_service.graph.nodes.controllers.computed_torque import NODE, ControllerParameters
-from dyn_service.graph.nodes.controllers.control_loop import commander
+from dyn_service.graph.nodes.controllers.controller_kind import commander
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_engine, make_plant
-from dyn_service.graph.nodes.plant.services import PlantChanges
+from dyn_service.graph.nodes.plant.node import PlantChanges
 from dyn_service.support.optional import MissingLibraryError
 from tests.conftest import URDF
 

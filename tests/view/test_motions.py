@@ -13,7 +13,7 @@ from dyn_service.api import arrays
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
-from dyn_service.graph.launch.run import write_report
+from dyn_service.graph.launch.report import write_report
 from dyn_service.graph.launch.supervisor import Hooks, ManagedProcess, Outcome
 from dyn_service.graph.middleware.telemetry import Facts, TelemetryStore
 from dyn_service.messages.builtin_interfaces import Time

@@ -390,7 +390,6 @@ class SafetySupervisor:
         return asked if undriven is None else np.where(undriven, 0.0, asked)
 
     def _driven(self, v: Array, q: Array) -> Array:
-        """Returns the servos' efforts, clipped to their limits."""
         to = self.set_point = self.points.advance(q, self._cut, moves=not self.brakes)
         asked = self._driven_only(to.effort if self.servo is None else self.servo(to, q, v))
         cut = self._possible(np.where(np.isnan(asked), 0.0, asked))

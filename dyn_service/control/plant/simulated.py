@@ -126,11 +126,6 @@ class RobotSensors:
         self._differences = velocities == "encoders"
         self._begun: tuple[Array, Array] | None = None
 
-    @property
-    def feels(self) -> bool:
-        """Whether a sensor needs external wrenches, as force/torque sensors do."""
-        return bool(self.sensors.settings.force_torque)
-
     def sample(self, t: float, q: Array, v: Array, a: Array, pushes: Sequence[Wrench] = ()) -> None:
         """Samples the sensors that are due, at the state q (nq,), v, a (nv,) at t, s, under these wrenches."""
         if self._begun is None:
@@ -183,7 +178,8 @@ class SimulatedRobot:
         self._fault: Fault = ""
         self._deceleration: Array | None = None
         self._pushes: list[tuple[Wrench, int]] = []
-        self._feels = self.measuring is not None and self.measuring.feels
+        # only force/torque sensors need external wrenches
+        self._feels = self.measuring is not None and bool(self.measuring.sensors.settings.force_torque)
         if self._feels:
             self.engine.record_contacts()
 

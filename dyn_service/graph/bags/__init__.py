@@ -1,12 +1,10 @@
 """Bags: recordings of topics and of requests, as MCAP files with ROS 2's schemas. See `docs/bags.md`.
 
-mcap_records      records of an MCAP file
-pinocchio_engine  answers recorded requests with Pinocchio
-playing           plays a bag
-plotting          plots of signals
-reader            reads bags, also for `dyn bag info`
-writer            writes bags
-recording         records topics
-repair            `dyn bag repair`
-requests          records requests to a server
+mcap_records  records of an MCAP file; `dyn bag repair`
+playing       plays a bag
+plotting      plots of signals
+reader        reads bags, also for `dyn bag info`
+writer        writes bags
+recording     records topics
+requests      records requests to a server; repeats them, also with Pinocchio, and compares the replies
 """

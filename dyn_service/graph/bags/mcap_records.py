@@ -1,13 +1,18 @@
-"""Iterates over the records of an MCAP file up to the last complete one, also if the recorder was killed."""
+"""Records of an MCAP file: reading, up to the last complete one if the recorder was killed, and repair.
+
+`repair` completes a truncated file, and rebuilds damaged indices and summaries, so that other readers accept it. Chunks
+have checksums; damaged ones are not used.
+"""
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -15,14 +20,14 @@ import lz4.frame
 import numpy as np
 import zstandard
 from mcap import records
-from mcap.data_stream import ReadDataStream
+from mcap.data_stream import ReadDataStream, RecordBuilder
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
 from mcap.records import Chunk, McapRecord, MessageIndex
 from mcap.stream_reader import breakup_chunk
 from numpy.typing import NDArray
 
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 MAGIC = b"\x89MCAP0\r\n"
 _HEAD = struct.Struct("<BQ")
@@ -185,12 +190,6 @@ def _unpacked(found: Chunk) -> bytes:
     return data
 
 
-def chunk_sizes(stream: BinaryIO, place: Place) -> tuple[str, int, int]:
-    """Returns the compression of a chunk, and its compressed and uncompressed sizes."""
-    found = Chunk.read(ReadDataStream(BytesIO(content(stream, place))))
-    return found.compression, len(found.data), found.uncompressed_size
-
-
 def entries(stream: BinaryIO, place: Place) -> dict[int, list[tuple[int, int]]]:
     """Returns a chunk's index by channel: arrival times and offsets of messages."""
     data = _unpacked(Chunk.read(ReadDataStream(BytesIO(content(stream, place)))))
@@ -231,3 +230,207 @@ def checked_times(times: NDArray[np.uint64], place: Place) -> NDArray[np.int64]:
     if (times > np.uint64(MAX_TIME_NS)).any():
         raise InvalidArgumentError(f"the record at byte {place.start} has times beyond 2^63 ns")
     return times.astype(np.int64)
+
+
+_DATA = (
+    Opcode.HEADER, Opcode.SCHEMA, Opcode.CHANNEL, Opcode.MESSAGE, Opcode.CHUNK, Opcode.MESSAGE_INDEX,
+    Opcode.ATTACHMENT, Opcode.METADATA,
+)  # fmt: skip
+
+
+class Repaired(NamedTuple):
+    """The result of a repair. lost: bytes after the last complete record, which were removed. ended: whether the file
+    had an end that was rebuilt. indices: number of chunks with rebuilt indices.
+    """
+
+    lost: int
+    ended: bool
+    indices: int
+
+
+def repair(path: Path) -> Repaired:
+    """Rebuilds, in place, chunk indices, summary and footer. A truncated file gets an end after its last complete
+    record.
+
+    Raises:
+        NotFoundError: The file does not exist.
+        InvalidArgumentError: Not an MCAP file, or a chunk is damaged.
+        FailedPreconditionError: The file is intact, or the disk is full; then it ends with its last complete record.
+    """
+    try:
+        stream = path.open("r+b", buffering=0)
+    except OSError as error:
+        raise NotFoundError(f"bag {str(path)!r} cannot be opened: {error.strerror}") from None
+    with stream:
+        found = list(places(stream, path))
+        ended = bool(found) and found[-1].opcode == Opcode.FOOTER
+        data = list(takewhile(lambda place: place.opcode in _DATA, found))
+        changed = _changed_indices(stream, data, path)
+        for start, built in changed:  # not longer than the existing data
+            stream.seek(start)
+            stream.write(built)
+        if not ended:
+            while data and data[-1].opcode == Opcode.MESSAGE_INDEX:  # possibly incomplete: rebuilt
+                data.pop()
+        summary = _Summary(stream, data, path)
+        if ended and not changed and summary.is_said(stream, found[len(data) :], path):
+            raise FailedPreconditionError(f"bag {str(path)!r} is whole: there is nothing to repair")
+        tail = summary.tail()
+        stream.seek(summary.end)
+        lost = stream.read()
+        try:
+            stream.truncate(summary.end)
+            stream.seek(summary.end)
+            left = memoryview(tail)
+            while left:
+                left = left[stream.write(left) :]
+        except OSError as error:
+            stream.truncate(summary.end)
+            raise FailedPreconditionError(f"bag {str(path)!r} cannot be repaired: {error.strerror}") from None
+    return Repaired(0 if ended else len(lost), ended, len(changed))
+
+
+def _changed_indices(stream: BinaryIO, data: list[Place], path: Path) -> list[tuple[int, bytes]]:
+    """Yields places of chunk indices that do not match their messages, with the correct bytes of the same length;
+    incomplete indices of the last chunk are skipped.
+    """
+    found = []
+    for k, place in enumerate(data):
+        if place.opcode != Opcode.CHUNK:
+            continue
+        following = list(takewhile(lambda other: other.opcode == Opcode.MESSAGE_INDEX, data[k + 1 :]))
+        if not following:
+            continue
+        chunk(stream, place, path)  # verifies its checksum
+        expected = entries(stream, place)
+        size = following[-1].end - place.end
+        said = dict(index(stream, one) for one in following)
+        if {n: sorted(one) for n, one in said.items() if one} == {n: sorted(one) for n, one in expected.items()}:
+            continue
+        # in the stored order if it can be read, so that correct bytes do not change
+        order = sorted(expected, key=lambda number: (list(said).index(number) if number in said else len(said), number))
+        built = _index_records(expected, order)
+        if len(built) == size:
+            found.append((place.end, built))
+        elif data[-1] is not following[-1]:
+            raise InvalidArgumentError(
+                f"bag {str(path)!r}: the index behind the chunk at byte {place.start} is damaged"
+            )
+    return found
+
+
+def _index_records(of: dict[int, list[tuple[int, int]]], order: Iterable[int]) -> bytes:
+    return _written(records.MessageIndex(channel_id=number, records=of[number]) for number in order)
+
+
+def _written(content: Iterable[McapRecord]) -> bytes:
+    built = RecordBuilder()
+    for each in content:
+        each.write(built)
+    text: bytes = built.end()  # type: ignore[no-untyped-call]
+    return text
+
+
+class _Summary:
+    """The end of a complete file (summary and footer), computed from the data. end: the end of the data."""
+
+    def __init__(self, stream: BinaryIO, data: list[Place], path: Path) -> None:
+        self.end = data[-1].end if data else len(MAGIC)
+        self._schemas: dict[int, records.Schema] = {}
+        self._channels: dict[int, records.Channel] = {}
+        self._chunks: list[records.ChunkIndex] = []
+        self._files: list[records.AttachmentIndex] = []
+        self._notes: list[records.MetadataIndex] = []
+        self._counts: dict[int, int] = {}
+        self._times: list[int] = []
+        self._index = b""
+        for place in data:
+            self._take(stream, place, path)
+        if data and data[-1].opcode == Opcode.CHUNK:
+            found = entries(stream, data[-1])
+            offset = self.end
+            for number in found:
+                self._chunks[-1].message_index_offsets[number] = offset
+                one = _index_records(found, [number])
+                self._index += one
+                offset += len(one)
+            self._chunks[-1].message_index_length = len(self._index)
+
+    def tail(self) -> bytes:
+        """Returns the bytes after the data: the last chunk's index if missing, summary, footer."""
+        head, text = self._index + _written([records.DataEnd(0)]), _written(self._records())
+        footer = records.Footer(summary_start=self.end + len(head), summary_offset_start=0, summary_crc=0)
+        kept = _written([footer])[:-CRC_BYTES]
+        return head + text + kept + struct.pack("<I", zlib.crc32(text + kept)) + MAGIC
+
+    def is_said(self, stream: BinaryIO, end: list[Place], path: Path) -> bool:
+        """Returns whether the existing end is consistent; missing entries are not faults."""
+        try:
+            check_summary(stream, end[-1], path)
+            said = [record(stream, place, IN_SUMMARY) for place in end]
+        except InvalidArgumentError:
+            return False
+        own = self._records()
+        kinds = tuple(IN_SUMMARY.values())
+        return all(one in own for one in said if isinstance(one, kinds))
+
+    def _records(self) -> list[McapRecord]:
+        statistics = records.Statistics(
+            attachment_count=len(self._files),
+            channel_count=len(self._channels),
+            channel_message_counts=self._counts,
+            chunk_count=len(self._chunks),
+            message_count=len(self._times),
+            message_end_time=max(self._times, default=0),
+            message_start_time=min(self._times, default=0),
+            metadata_count=len(self._notes),
+            schema_count=len(self._schemas),
+        )
+        parts = (self._schemas.values(), self._channels.values(), [statistics], self._chunks, self._files, self._notes)
+        return [one for part in parts for one in part]
+
+    def _take(self, stream: BinaryIO, place: Place, path: Path) -> None:
+        if place.opcode == Opcode.MESSAGE_INDEX:
+            if self._chunks:
+                last = self._chunks[-1]
+                last.message_index_offsets[index(stream, place)[0]] = place.start
+                last.message_index_length = place.end - last.chunk_start_offset - last.chunk_length
+            return
+        if place.opcode == Opcode.CHUNK:
+            found = chunk(stream, place, path)
+            self._chunks.append(_chunk_index(stream, place, found))
+        else:
+            single = record(stream, place)
+            found = [] if single is None else [single]
+        for one in found:
+            match one:
+                case records.Schema():
+                    self._schemas[one.id] = one
+                case records.Channel():
+                    self._channels[one.id] = one
+                case records.Message():
+                    self._counts[one.channel_id] = self._counts.get(one.channel_id, 0) + 1
+                    time = np.array([one.log_time], np.uint64)
+                    self._times.append(int(checked_times(time, place)[0]))
+                case records.Attachment():
+                    where = (place.start, place.end - place.start, one.create_time, one.log_time)
+                    about = (len(one.data), one.name, one.media_type)
+                    self._files.append(records.AttachmentIndex(*where, *about))
+                case records.Metadata():
+                    self._notes.append(records.MetadataIndex(place.start, place.end - place.start, one.name))
+
+
+def _chunk_index(stream: BinaryIO, place: Place, found: list[McapRecord]) -> records.ChunkIndex:
+    times = [one.log_time for one in found if isinstance(one, records.Message)]
+    head = Chunk.read(ReadDataStream(BytesIO(content(stream, place))))
+    return records.ChunkIndex(
+        message_start_time=min(times, default=0),
+        message_end_time=max(times, default=0),
+        chunk_start_offset=place.start,
+        chunk_length=place.end - place.start,
+        message_index_offsets={},
+        message_index_length=0,
+        compression=head.compression,
+        compressed_size=len(head.data),
+        uncompressed_size=head.uncompressed_size,
+    )

@@ -120,7 +120,6 @@ def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Pat
 def _all_panels(
     bag: BagReader, topics: Sequence[str], fields: Sequence[str], by: By
 ) -> tuple[dict[str, list[Signal]], set[str]]:
-    """Returns the signals of each panel, and the known field names."""
     panels: dict[str, list[Signal]] = {}
     known: set[str] = set()
     types = {each.name: each.type for each in reversed(bag.topics)}
@@ -267,18 +266,13 @@ def _of(field: str, value: Any, names: Sequence[str]) -> Iterator[tuple[str, str
             if isinstance(each, int | float | np.number):
                 yield field, entry, float(each)
             elif not isinstance(each, str):
-                place = _entry(each, entry)
+                place = str(getattr(each, "child_frame_id", "") or entry)  # of a transform, its child frame
                 for inner, deeper, number in _of(field, each, ()):
                     yield f"{field}{inner.removeprefix(field)}", f"{place}{deeper and '.' + deeper}", number
     elif not isinstance(value, str | bytes):
         for inner in _fields(value):
             if inner != "header":
                 yield from _of(f"{field}.{inner}", getattr(value, inner), names)
-
-
-def _entry(message: Any, otherwise: str) -> str:
-    """Returns the name of a list's item: for a transform its child frame, else `otherwise`."""
-    return str(getattr(message, "child_frame_id", "") or otherwise)
 
 
 def _fields(message: Any) -> Sequence[str]:

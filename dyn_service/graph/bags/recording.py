@@ -94,17 +94,12 @@ class TopicListener:
         for _, heard in self._heard.values():
             heard.look(nodes)
         for topic, places in where.items():
-            if len(places) > 1:
-                self._tell_apart(topic)
-
-    def _tell_apart(self, topic: str) -> None:
-        """Reports a topic that exists in several launches, which are not distinguished."""
-        if topic not in self._mixed:
-            self._mixed.add(topic)
-            self._say(
-                f"topic {topic!r} is published in several launches, and {self._done} from all: "
-                "$DYN_RUNTIME_DIR names one"
-            )
+            if len(places) > 1 and topic not in self._mixed:
+                self._mixed.add(topic)
+                self._say(
+                    f"topic {topic!r} is published in several launches, and {self._done} from all: "
+                    "$DYN_RUNTIME_DIR names one"
+                )
 
     def _hear(self, topic: str, called: str) -> None:
         key = (topic, called)

@@ -3,14 +3,18 @@
 Clients connect to the proxy. Messages are forwarded first and recorded afterwards; if the disk is full they are
 forwarded without recording, because a robot may depend on them.
 
-`replay` sends recorded requests to this version or another engine, and `verify` compares the replies.
+`verify` sends recorded requests to this version (`replay`), a server, or another engine, and compares the replies.
+
+`pinocchio` answers them with Pinocchio, an independent engine: its rigid-body dynamics of the robot's URDF, to which
+passive joint forces are added, the difference of this package's answers with and without them. It answers for one fixed
+root and joints that turn or shift, without wrenches, overlays and names; other requests are not compared.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -23,8 +27,9 @@ import zmq
 from mcap.records import Attachment
 from numpy.typing import NDArray
 
+from dyn_service.api.queries import QUERIES
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.bags.reader import BagReader
 from dyn_service.graph.bags.recording import WallClock
 from dyn_service.graph.bags.writer import BagWriter
@@ -32,12 +37,25 @@ from dyn_service.graph.middleware.topics import listen
 from dyn_service.messages.dyn_service_msgs import ServerReply, ServerRequest
 from dyn_service.parsing import xacro
 from dyn_service.service.client.sync import Client
-from dyn_service.service.protocol.arrays import unpack_array
+from dyn_service.service.protocol.arrays import pack_output, unpack_array
 from dyn_service.service.protocol.limits import RequestLimits
-from dyn_service.service.protocol.messages import decode_reply_head, peek, read_cancel
+from dyn_service.service.protocol.messages import (
+    VERSION,
+    Reply,
+    Request,
+    RequestRefusedError,
+    Timing,
+    decode_reply_head,
+    encode,
+    peek,
+    read_cancel,
+    read_request,
+)
 from dyn_service.service.protocol.sockets import check_port, receive_checked
 from dyn_service.service.server.answering.service import Service
+from dyn_service.support.optional import load
 
+Array = NDArray[np.float64]
 REQUESTS, REPLIES = "/server/requests", "/server/replies"
 ABOUT = "dyn_service requests"
 """Name of the note with the fingerprints of the server's robots."""
@@ -241,7 +259,7 @@ class Verification:
     """The result. left_out: number of requests not compared, by cause. remarks: notes for the user."""
 
     results: dict[str, QueryResult] = field(default_factory=dict)
-    left_out: dict[str, int] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
     remarks: list[str] = field(default_factory=list)
 
     @property
@@ -260,15 +278,11 @@ class Verification:
         """The first request whose reply differs."""
         return min((r.first for r in self.results.values() if r.first), key=lambda f: f.number, default=None)
 
-    def leave_out(self, cause: str) -> None:
-        """Counts a request that is not compared."""
-        self.left_out[cause] = self.left_out.get(cause, 0) + 1
-
 
 def verify(bag: BagReader, answer: Answer) -> Verification:
     """Replays the bag's requests in the order of their replies.
 
-    bag: A recording with requests. answer: See `replay` and `pinocchio_engine`.
+    bag: A recording with requests. answer: See `replay` and `pinocchio`.
 
     Raises:
         NotFoundError: The bag has no requests.
@@ -278,22 +292,22 @@ def verify(bag: BagReader, answer: Answer) -> Verification:
     for request, reply, number, time_s in pairs(bag, found):
         head = peek(request)
         if head.query in NOT_COMPARED:
-            found.leave_out("about the server")
+            found.left_out["about the server"] += 1
             continue
         if refused_for(reply) in _ITS_OWN:
-            found.leave_out("error for a time limit or another model")
+            found.left_out["error for a time limit or another model"] += 1
             continue
         asked = timeless(request)
         again = answer(asked)
         if again is None:
-            found.leave_out("not supported by this engine")
+            found.left_out["not supported by this engine"] += 1
             continue
         if head.query in CHANGES:
-            found.leave_out("loading and unloading, repeated")
+            found.left_out["loading and unloading, repeated"] += 1
             continue
         differences = compare(reply, again)
         if differences is None:
-            found.leave_out("error that does not depend on the request")
+            found.left_out["error that does not depend on the request"] += 1
             continue
         result = found.results.setdefault(head.query, QueryResult(head.query))
         if differences and found.first is None:
@@ -327,7 +341,7 @@ def pairs(bag: BagReader, into: Verification) -> Iterator[tuple[bytes, bytes, in
             if asked is not None:
                 yield asked[0], message.frame, asked[1], asked[2]
     for _ in waiting:
-        into.leave_out("without a reply in the bag")
+        into.left_out["without a reply in the bag"] += 1
 
 
 def timeless(request: bytes) -> bytes:
@@ -345,6 +359,155 @@ def replay(robots: list[Robot]) -> Answer:
     """Returns an `Answer` of this version, in this process; loading and unloading robots is allowed."""
     service = Service(robots, allow_load=True)
     return lambda request: service.handle(request, time.perf_counter_ns())
+
+
+WITHIN = 1e-9
+"""Relative difference of two engines that counts as equal: both round at 1e-16 and lose digits by cancellation."""
+_STATES = ("q", "v", "a", "tau", "q_ref", "v_ref", "a_ref")
+_GAINS = ("kp", "kd")
+_OPTIONS = {"passive", "method"}
+_NONE = np.zeros(3)
+MAX_STATES = 10_000
+"""Of one request: each is a call from Python."""
+
+
+def pinocchio(robots: Sequence[Robot], texts: Sequence[str], say: Callable[[str], None]) -> Callable[[bytes], Any]:
+    """Returns an `Answer` for `verify`.
+
+    texts: Their URDF files, in any order. say: Called for robots that Pinocchio cannot represent.
+
+    Raises:
+        FailedPreconditionError: Pinocchio is not installed, or can represent none of the robots.
+    """
+    engine = load("--engine pinocchio", "pinocchio")
+    known: dict[str, _Peer] = {}
+    by_name = {robot.name: robot for robot in robots}
+    for text in texts:
+        model = _model(engine, text, mimic=False)
+        robot = None if model is None else by_name.get(model.name)
+        if robot is not None and model is not None and model.nv != robot.nv:
+            model = _model(engine, text, mimic=True)
+        if robot is None or model is None:
+            say("a file in the bag is not the URDF file of a robot in it: it is left out")
+            continue
+        try:
+            known[robot.name] = _Peer(engine, model, robot)
+        except FailedPreconditionError as error:
+            say(str(error))
+    if not known:
+        raise FailedPreconditionError("there is no robot that Pinocchio can take as it is")
+
+    def answer(request: bytes) -> bytes | None:
+        try:
+            asked = read_request(request)
+            peer = (
+                known[str(asked.robot)]
+                if isinstance(asked.robot, str) or len(known) > 1
+                else next(iter(known.values()))
+            )
+            found = peer.answer(asked)
+        except (RequestRefusedError, DynError, KeyError, ValueError):
+            return None
+        if found is None:
+            return None
+        name = next(iter(QUERIES[asked.query].outputs))
+        return encode(Reply(VERSION, asked.id, True, {name: pack_output(found)}, Timing(0.0, 0.0)))
+
+    return answer
+
+
+class _Peer:
+    """A robot in Pinocchio, with the joints in this package's order."""
+
+    def __init__(self, engine: Any, model: Any, robot: Robot) -> None:
+        self._engine, self._model, self._robot = engine, model, robot
+        self._data = model.createData()
+        names = list(model.names)
+        joints = [model.joints[names.index(name)] if name in names else None for name in robot.joint_names]
+        if robot.nq != robot.nv or model.nv != robot.nv or any(joint is None or joint.nv != 1 for joint in joints):
+            raise FailedPreconditionError(
+                f"robot {robot.name!r} is left out: it has {robot.nv} degrees of freedom here, {model.nv} in Pinocchio"
+            )
+        self._v = np.array([joint.idx_v for joint in joints if joint is not None])
+        self._q = [(joint.idx_q, joint.nq) for joint in joints if joint is not None]
+        self._bare = robot.without_passive
+        self._questions: Mapping[str, Callable[..., Array]] = {
+            "inverse_dynamics": self._inverse,
+            "forward_dynamics": self._forward,
+            "mass_matrix": self._mass,
+            "bias_forces": lambda passive, q, v: self._inverse(passive, q, v, np.zeros_like(v)),
+            "gravity_forces": lambda passive, q: self._inverse(passive, q, np.zeros_like(q), np.zeros_like(q)),
+            "computed_torque": self._computed_torque,
+        }
+
+    def answer(self, request: Request) -> Array | None:
+        """Returns the answer, or None if the query is not supported."""
+        inputs = {name: value for name, value in (request.inputs or {}).items() if value is not None}
+        options = {name: value for name, value in (request.options or {}).items() if value is not None}
+        question = self._questions.get(request.query)
+        if question is None or not (inputs.keys() <= {*_STATES, *_GAINS, "gravity"} and options.keys() <= _OPTIONS):
+            return None
+        gravity = unpack_array(inputs.pop("gravity"), "gravity") if "gravity" in inputs else self._robot.gravity
+        if gravity.shape != (3,):
+            return None
+        self._model.gravity.linear = gravity
+        wanted = [name for name in QUERIES[request.query].inputs if name in (*_STATES, *_GAINS)]
+        if inputs.keys() != set(wanted):
+            return None
+        arrays = [unpack_array(inputs[name], name) for name in wanted]
+        shape = np.broadcast_shapes(*[array.shape[:-1] for array in arrays if array.ndim])
+        if int(np.prod(shape)) > MAX_STATES:
+            return None
+        rows = [np.broadcast_to(array, (*shape, self._robot.nv)).reshape(-1, self._robot.nv) for array in arrays]
+        passive = bool(options.get("passive", True))
+        found = [question(passive, *state) for state in zip(*rows, strict=True)]
+        return np.array(found).reshape(*shape, *np.shape(found[0]))
+
+    def _inverse(self, passive: bool, q: Array, v: Array, a: Array) -> Array:
+        theirs = self._engine.rnea(self._model, self._data, self._theirs(q), self._moved(v), self._moved(a))
+        found: Array = theirs[self._v]
+        if not passive:
+            return found
+        whole = self._robot.inverse_dynamics(q, v, a, gravity=_NONE)
+        bare = self._bare.inverse_dynamics(q, v, a, gravity=_NONE)
+        return np.asarray(found + (whole - bare), np.float64)
+
+    def _mass(self, passive: bool, q: Array) -> Array:
+        upper = np.triu(self._engine.crba(self._model, self._data, self._theirs(q)))
+        whole = upper + np.triu(upper, 1).T
+        found: Array = whole[np.ix_(self._v, self._v)]
+        return found + (self._robot.mass_matrix(q) - self._bare.mass_matrix(q)) if passive else found
+
+    def _forward(self, passive: bool, q: Array, v: Array, tau: Array) -> Array:
+        bias = self._inverse(passive, q, v, np.zeros_like(v))
+        return np.asarray(np.linalg.solve(self._mass(passive, q), tau - bias), np.float64)
+
+    def _computed_torque(
+        self, passive: bool, q: Array, v: Array, q_ref: Array, v_ref: Array, a_ref: Array, kp: Array, kd: Array
+    ) -> Array:
+        return self._inverse(passive, q, v, a_ref + kd * (v_ref - v) + kp * (q_ref - q))
+
+    def _theirs(self, q: Array) -> Array:
+        """Converts positions to Pinocchio's: cosine and sine for continuous joints."""
+        found = np.zeros(self._model.nq)
+        for value, (at, count) in zip(q, self._q, strict=True):
+            if count == 1:
+                found[at] = value
+            else:
+                found[at : at + 2] = np.cos(value), np.sin(value)
+        return found
+
+    def _moved(self, values: Array) -> Array:
+        found = np.zeros(self._model.nv)
+        found[self._v] = values
+        return found
+
+
+def _model(engine: Any, text: str, *, mimic: bool) -> Any | None:
+    try:
+        return engine.buildModelFromXML(text, mimic=mimic)
+    except (ValueError, RuntimeError, TypeError):
+        return None
 
 
 def robots_of(bag: BagReader, more: list[Robot], joints: str | None = None) -> tuple[list[Robot], list[str]]:
@@ -473,19 +636,19 @@ def compare(recorded: bytes, found: bytes) -> Sequence[Difference] | None:
     try:
         old, new = decode_reply_head(recorded), decode_reply_head(found)
     except UNREADABLE:
-        return _other("reply", "a reply" if _readable(recorded) else "bytes that are no reply", "")
+        return _other("a reply" if _readable(recorded) else "bytes that are no reply", "")
     old_code, new_code = _code(old), _code(new)
     if old_code in UNRELATED_CODES:
         return None
     if old_code or new_code:
         same = old_code == new_code
-        return () if same else _other("reply", old_code or "an answer", new_code or "an answer")
+        return () if same else _other(old_code or "an answer", new_code or "an answer")
     if bytes(old.outputs) == bytes(new.outputs):
         return ()
     try:
         return outputs_compared(msgspec.msgpack.decode(old.outputs), msgspec.msgpack.decode(new.outputs))
     except UNREADABLE:
-        return _other("reply", "outputs that cannot be read", "")
+        return _other("outputs that cannot be read", "")
 
 
 def outputs_compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
@@ -515,7 +678,7 @@ def _differences(name: str, old: Any, new: Any) -> Iterator[Difference]:
         yield Difference(where, repr(float(one[index])), repr(float(other[index])), float(size[index]))
 
 
-def _array(value: Any) -> NDArray[np.float64] | None:
+def _array(value: Any) -> Array | None:
     if isinstance(value, np.ndarray | float | int) and not isinstance(value, bool):
         return np.asarray(value, np.float64)
     if not (isinstance(value, dict) and value.keys() >= {"dtype", "shape", "data"}):
@@ -539,8 +702,8 @@ def _readable(frame: bytes) -> bool:
     return True
 
 
-def _other(place: str, old: str, new: str) -> list[Difference]:
-    return [Difference(place, old, new, math.inf)]
+def _other(old: str, new: str) -> list[Difference]:
+    return [Difference("reply", old, new, math.inf)]
 
 
 def _short(value: Any) -> str:

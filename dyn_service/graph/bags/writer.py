@@ -17,8 +17,7 @@ from typing import TypeVar
 from mcap.writer import Writer
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
-from dyn_service.graph.bags.mcap_records import MAX_TIME_NS
-from dyn_service.graph.bags.repair import repair
+from dyn_service.graph.bags.mcap_records import MAX_TIME_NS, repair
 from dyn_service.messages import Message, ros_type, schema
 from dyn_service.messages.cdr import rihs01, to_cdr
 

@@ -2,8 +2,8 @@
 
 display          the terminal output and the log files of a launch
 orphan_cleanup   ends the processes of a launcher that was killed
-page             the HTML page of a report
 planner          from a launch file to the processes to start
+report           the report of a launch: its numbers, recordings and HTML page
 run              runs a launch file
 runtime          the private folder of a launch
 schema           the YAML schema of launch files

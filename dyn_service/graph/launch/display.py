@@ -110,7 +110,6 @@ def plain_line(supervisor: Supervisor) -> str:
 
 
 def _cells(process: ManagedProcess, supervisor: Supervisor) -> dict[str, str]:
-    """Returns the cells of a process by the labels of their columns."""
     node = supervisor.store.nodes.get(process.plan.name)
     kind = supervisor.plan.kind_of(process.plan.name, node)
     stats = node.stats if node is not None else {}

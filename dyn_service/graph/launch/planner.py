@@ -42,7 +42,7 @@ def make_plan(
     launch: LaunchFile,
     arguments: Mapping[str, str],
     *,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,
     folder: Path | None = None,
 ) -> LaunchPlan:
     """Returns the plan of a launch file.
@@ -56,7 +56,7 @@ def make_plan(
         InvalidArgumentError: An argument is unknown or missing; lists the declared ones.
         ConfigurationError: The file is invalid; names the line, the place and the fault.
     """
-    seen = dict(os.environ if environment is None else environment)
+    seen = dict(environment)
     if folder is not None:
         seen.setdefault(SERVER_ENDPOINT, topics.endpoint("dynamics", "/", {}, folder))
     planner = _Planner(arguments, seen, folder)
@@ -359,7 +359,6 @@ class _FilePlanner(FileValues):
         return ["-p", f"{parameter.name}:={json.dumps(value)}"]
 
     def _value(self, parameter: schema.Parameter, place: Place) -> Any:
-        """Returns a parameter's value: text with substitutions is parsed as YAML, as in ROS 2."""
         if parameter.param:
             return {
                 str(below.name): self._value(below, (*place, "param", k)) for k, below in enumerate(parameter.param)

@@ -80,14 +80,13 @@ class Runtime:
             self._pipe.flush()
 
 
-def make_folder(environment: Mapping[str, str] | None = None, name: str = "") -> Path:
+def make_folder(environment: Mapping[str, str] = os.environ, name: str = "") -> Path:
     """Creates a folder with mode 0700 under `$XDG_RUNTIME_DIR` if it belongs to the user, else in the temporary folder.
 
     Candidates whose path is too long for socket names are skipped; `/tmp` is tried last. The folder's name starts with
     as much of the launch's name as fits.
     """
-    variables = os.environ if environment is None else environment
-    bases = [variables.get("XDG_RUNTIME_DIR"), variables.get("TMPDIR"), tempfile.gettempdir(), _LAST]
+    bases = [environment.get("XDG_RUNTIME_DIR"), environment.get("TMPDIR"), tempfile.gettempdir(), _LAST]
     faults = []
     for base in dict.fromkeys(path for path in bases if path and os.path.isabs(path)):
         room = topics.MAX_IPC_PATH - (len(os.fsencode(base)) + 1 + _ADDED + 1 + _ROOM)
@@ -95,7 +94,7 @@ def make_folder(environment: Mapping[str, str] | None = None, name: str = "") ->
             faults.append(f"{base!r}: paths of sockets in it would be too long")
             continue
         try:
-            if base == variables.get("XDG_RUNTIME_DIR"):
+            if base == environment.get("XDG_RUNTIME_DIR"):
                 topics.check_owner(Path(base))
             shown = re.sub(r"[^A-Za-z0-9_]+", "-", name)[: max(0, room - 1)]
             prefix = f"{_PREFIX}{shown}-" if shown else _PREFIX

@@ -151,10 +151,6 @@ def _endpoint(scope: Scope, arguments: list[str]) -> str:
     return topics.endpoint(arguments[0], scope.namespace, {}, scope.folder)
 
 
-def _text(value: bool) -> str:
-    return "true" if value else "false"
-
-
 _FUNCTIONS: dict[str, tuple[Callable[[Scope, list[str]], str], int, int]] = {
     "var": (_var, 1, 2),
     "env": (_env, 1, 2),
@@ -162,10 +158,10 @@ _FUNCTIONS: dict[str, tuple[Callable[[Scope, list[str]], str], int, int]] = {
     "filename": (lambda scope, _: scope.file.name, 0, 0),
     "endpoint": (_endpoint, 1, 1),
     "find-pkg-share": (lambda _, arguments: str(package_share(arguments[0])), 1, 1),
-    "not": (lambda _, arguments: _text(not truth(arguments[0])), 1, 1),
-    "and": (lambda _, arguments: _text(truth(arguments[0]) and truth(arguments[1])), 2, 2),
-    "or": (lambda _, arguments: _text(truth(arguments[0]) or truth(arguments[1])), 2, 2),
-    "equals": (lambda _, arguments: _text(arguments[0] == arguments[1]), 2, 2),
+    "not": (lambda _, arguments: as_written(not truth(arguments[0])), 1, 1),
+    "and": (lambda _, arguments: as_written(truth(arguments[0]) and truth(arguments[1])), 2, 2),
+    "or": (lambda _, arguments: as_written(truth(arguments[0]) or truth(arguments[1])), 2, 2),
+    "equals": (lambda _, arguments: as_written(arguments[0] == arguments[1]), 2, 2),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -29,7 +30,7 @@ class Found(NamedTuple):
 class Discovery:
     """Finds the nodes in the user's folder and in all running launches, or only those in `$DYN_RUNTIME_DIR` if set."""
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._environment = environment
         self._graphs: dict[Path, Graph] = {}
 

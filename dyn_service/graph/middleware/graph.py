@@ -217,7 +217,7 @@ def graph_folder(runtime: Path) -> Path:
     return check_owner(folder)
 
 
-def announce_launch(folder: Path, environment: Mapping[str, str] | None = None) -> Path | None:
+def announce_launch(folder: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
     """Links a launch's folder for `runtime_folders`, and returns the link; None if it cannot be made, then the launch
     is found only by its path.
     """
@@ -231,20 +231,18 @@ def announce_launch(folder: Path, environment: Mapping[str, str] | None = None) 
     return link
 
 
-def runtime_folders(environment: Mapping[str, str] | None = None) -> list[Path]:
+def runtime_folders(environment: Mapping[str, str] = os.environ) -> list[Path]:
     """Returns the runtime folders of this user: only `$DYN_RUNTIME_DIR` if it is set, else the user's own and those of
     running launches. Removes links of ended launches.
     """
-    variables = os.environ if environment is None else environment
-    if variables.get(RUNTIME_DIR):
-        return [runtime_dir(variables)]
-    own = _own(variables)
+    if environment.get(RUNTIME_DIR):
+        return [runtime_dir(environment)]
+    own = _own(environment)
     return [own, *_launches(own / _LAUNCHES)]
 
 
-def _own(environment: Mapping[str, str] | None) -> Path:
-    variables = os.environ if environment is None else environment
-    return runtime_dir({name: value for name, value in variables.items() if name != RUNTIME_DIR})
+def _own(environment: Mapping[str, str]) -> Path:
+    return runtime_dir({name: value for name, value in environment.items() if name != RUNTIME_DIR})
 
 
 def _launches(home: Path) -> Iterator[Path]:

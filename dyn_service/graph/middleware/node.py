@@ -30,6 +30,8 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
@@ -58,7 +60,7 @@ from dyn_service.support.suggestions import did_you_mean
 def flat(parameters: msgspec.Struct) -> dict[str, Any]:
     """Returns the values by the names of `described`, as in YAML."""
     values = msgspec.to_builtins(parameters)
-    return {found.name: _at(values, found.name) for found in described(type(parameters))}
+    return {found.name: reduce(getitem, found.name.split("."), values) for found in described(type(parameters))}
 
 
 def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
@@ -77,10 +79,7 @@ def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
         if any(not_finite(value)):
             raise InvalidArgumentError(f"parameter {name!r} is not finite", path=name)
         *above, last = name.split(".")
-        table = values
-        for step in above:
-            table = table[step]
-        table[last] = value
+        reduce(getitem, above, values)[last] = value
     return converted(values, kind)
 
 
@@ -88,12 +87,6 @@ def unknown(name: str, known: Collection[str], node: str) -> InvalidArgumentErro
     """Returns the error for a parameter that the node does not have."""
     near = did_you_mean(name, known) or (f"; it has {', '.join(known)}" if known else "; it has none")
     return InvalidArgumentError(f"node {node!r} has no parameter {name!r}{near}", path=name)
-
-
-def _at(values: Any, name: str) -> Any:
-    for step in name.split("."):
-        values = values[step]
-    return values
 
 
 def standard_services(node: Node[Any]) -> dict[str, tuple[type[msgspec.Struct], Handler]]:
@@ -198,11 +191,11 @@ _LOG = logging.getLogger(__name__)
 class Node(Generic[P]):
     """A node at work.
 
-    parameters: the present ones; the whole struct is replaced when some are set. graph: the other nodes. diagnosed:
-    whether it publishes on `/diagnostics`, as every node with its own process does. answers_at: the endpoints of its
-    dynamics server, if it is one; see `say_answers_at`. A subclass overrides `on_configure`, `on_activate`,
-    `on_deactivate` or `on_cleanup` as needed; it creates topics, timers and services in `on_configure`, which are
-    closed after `on_cleanup`.
+    name: its full name. parameters: the present ones; the whole struct is replaced when some are set. graph: the other
+    nodes. diagnosed: whether it publishes on `/diagnostics`, as every node with its own process does. answers_at: the
+    endpoints of its dynamics server, if it is one; see `say_answers_at`. A subclass overrides `on_configure`,
+    `on_activate`, `on_deactivate` or `on_cleanup` as needed; it creates topics, timers and services in `on_configure`,
+    which are closed after `on_cleanup`.
 
     Raises:
         InvalidArgumentError: The name is not valid.
@@ -220,7 +213,8 @@ class Node(Generic[P]):
         runtime_dir: Path,
         realtime: Realtime | None = None,
     ) -> None:
-        topics.check_name("node", arguments.full_name)
+        self.name = arguments.full_name
+        topics.check_name("node", self.name)
         self.telemetry, self.realtime = sender, realtime or Realtime()
         self._polls = False
         self.arguments, self.parameters, self.context = arguments, parameters, context
@@ -253,11 +247,6 @@ class Node(Generic[P]):
         arguments = NodeArguments(own, namespace or "/")
         sender = telemetry.Telemetry(arguments.full_name, context, None)
         return cls(arguments, parameters, sender, context, Stop(), folder)
-
-    @property
-    def name(self) -> str:
-        """The node's full name."""
-        return self.arguments.full_name
 
     # --- its process
 

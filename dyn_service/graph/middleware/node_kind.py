@@ -9,10 +9,10 @@ its process.
 A launcher imports the module to check parameters before anything starts, and to make the report. The module must be
 light: `main` imports slow modules, such as an engine, when it is called.
 
-The process (`run_node`): SIGINT and SIGTERM ask the node to stop; it leaves its loop, sends its recordings and returns
-0. Within `stop.at_once()` they end it immediately, with status 130 or 143. An error of this package ends it with one
-line on stderr and status 1, or status 2 if the arguments or parameters are invalid and the node was never ready:
-restarting it is then useless. Any other error ends it with its traceback and status 1.
+The process: SIGINT and SIGTERM ask the node to stop; it leaves its loop, sends its recordings and returns 0. Within
+`stop.at_once()` they end it immediately, with status 130 or 143. An error of this package ends it with one line on
+stderr and status 1, or status 2 if the arguments or parameters are invalid and the node was never ready: restarting it
+is then useless. Any other error ends it with its traceback and status 1.
 
 In addition to its own parameters every node has `realtime` (`support/realtime.py`), `log_format` and `log_level`
 (`support/logs.py`), and `autostart`.
@@ -187,7 +187,7 @@ class NodeKind(Generic[P]):
         if "-h" in words or "--help" in words:
             print(node_help(self.name, self.parameters, self.about or _first_paragraph(self.parameters.__module__)))
             return 0
-        return run_node(self.main, self.parameters, self.name, words, self.check)
+        return _run(self, words)
 
 
 def _first_paragraph(module: str) -> str:
@@ -226,30 +226,23 @@ def typed(parameters: Parameters, kind: type[P]) -> tuple[CommonParameters, P]:
     return common.to(CommonParameters), rest.to(kind)
 
 
-def run_node(
-    main: Callable[[Node[P]], None] | type[Node[P]],
-    kind: type[P],
-    default_name: str,
-    argv: Sequence[str] | None = None,
-    check_parameters: Callable[[P], None] = lambda parameters: None,
-) -> int:
-    """Runs a node, a function or a class, and returns the exit status. check_parameters: see `NodeKind.check`."""
+def _run(kind: NodeKind[P], argv: Sequence[str]) -> int:
     stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop.request)
     end_with_launcher()
-    logs.set_up(full_name("/", default_name))
+    logs.set_up(full_name("/", kind.name))
     try:
-        arguments = parse_arguments(sys.argv[1:] if argv is None else argv, default_name=default_name)
+        arguments = parse_arguments(argv, default_name=kind.name)
         if arguments.rest:
             raise InvalidArgumentError(
                 f"unknown argument {arguments.rest[0]!r}; parameters are given as name:=value, options after "
                 "--ros-args, and --help lists them"
             )
-        common, parameters = typed(arguments.parameters, kind)
-        check_parameters(parameters)
+        common, parameters = typed(arguments.parameters, kind.parameters)
+        kind.check(parameters)
     except DynError as error:
-        _LOG.error("%s: %s", default_name, error)
+        _LOG.error("%s: %s", kind.name, error)
         return 2
     logs.set_up(arguments.full_name, common.log_format, level=arguments.log_level or common.log_level)
     _LOG.debug("parameters: %s", json.dumps(msgspec.to_builtins(parameters)))
@@ -259,15 +252,15 @@ def run_node(
         )
         node: Node[P] | None = None
         try:
-            made = main if isinstance(main, type) else Node[P]
+            made = kind.main if isinstance(kind.main, type) else Node[P]
             node = made(arguments, parameters, sender, context, stop, topics.runtime_dir(), common.realtime)
             node.diagnosed = True
             sender.before_ready = node.begin
             check(common.realtime, polls=True)  # before anything slow is begun
-            if isinstance(main, type):
+            if isinstance(kind.main, type):
                 node.run(autostart=common.autostart)
             else:
-                main(node)
+                kind.main(node)
         except DynError as error:
             _LOG.error("%s: %s", arguments.full_name, error)
             sender.fault(str(error))

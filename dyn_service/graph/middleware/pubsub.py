@@ -51,8 +51,9 @@ _LINGER_MS = 200
 class Publisher(Generic[M]):
     """Publishes messages of one type to all subscribers, and never waits.
 
-    sent: number of published messages. muted: whether publishing is off, while the node is not active. latched: whether
-    the last message is sent again for a new subscriber. subscribers: their number in the last `turn`.
+    topic: its full name. sent: number of published messages. muted: whether publishing is off, while the node is not
+    active. latched: whether the last message is sent again for a new subscriber. subscribers: their number in the last
+    `turn`.
 
     end: The topic's full name, its type, and the endpoint to bind. written: A further endpoint, from a parameter or
     remap. binds: Whether to bind to `written`, or to connect.
@@ -69,7 +70,7 @@ class Publisher(Generic[M]):
         written: str = "",
         binds: bool = True,
     ) -> None:
-        self.kind, self.end = kind, end
+        self.kind, self.end, self.topic = kind, end, end.name
         self.sent = self.subscribers = 0
         self.muted = False
         self._number = secrets.randbits(32)
@@ -83,11 +84,6 @@ class Publisher(Generic[M]):
         if written:
             _attach(self.socket, written, end.name, binds=binds)
 
-    @property
-    def topic(self) -> str:
-        """The topic's full name."""
-        return self.end.name
-
     def publish(self, message: M) -> bool:
         """Sends the message to all subscribers; returns False if the node is not active.
 
@@ -98,9 +94,8 @@ class Publisher(Generic[M]):
         if self.muted:
             return False
         if not isinstance(message, self.kind):
-            raise InvalidArgumentError(
-                f"topic {self.topic!r} is of {ros_type(self.kind)}, found a {_called(message)} to publish"
-            )
+            found = ros_type(message) if isinstance(message, Message) else type(message).__name__
+            raise InvalidArgumentError(f"topic {self.topic!r} is of {ros_type(self.kind)}, found a {found} to publish")
         self.sent += 1
         frame = with_trailer(encode(message), self._number, self.sent)
         if self.latched:
@@ -133,10 +128,6 @@ def _attach(socket: zmq.Socket[Any], where: str, topic: str, *, binds: bool) -> 
     except zmq.ZMQError as error:
         socket.close(linger=0)
         raise InvalidArgumentError(f"topic {topic!r} at {where!r}: {error.strerror}") from None
-
-
-def _called(message: object) -> str:
-    return ros_type(message) if isinstance(message, Message) else type(message).__name__
 
 
 _PUBLISHERS = 256

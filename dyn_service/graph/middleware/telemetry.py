@@ -276,6 +276,11 @@ class NodeTelemetry:
         """Returns a counter, summed over the node's restarts."""
         return sum(int(life[name]) for life in self.lives.values() if isinstance(life.get(name), int | float))
 
+    def recording(self, channel: str) -> Recording | None:
+        """Returns the recording of a channel, or None if it has no rows."""
+        found = self.recordings.get(channel)
+        return found if found is not None and len(found.table) else None
+
     def fact(self, name: str) -> Any:
         """Returns the latest fact with this name, or None."""
         return next((facts[name] for facts in reversed(self.facts) if name in facts), None)

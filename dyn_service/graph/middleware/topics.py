@@ -33,17 +33,16 @@ _DIGEST = 12
 """Length of the digest at the end of a shortened name."""
 
 
-def runtime_dir(environment: Mapping[str, str] | None = None) -> Path:
+def runtime_dir(environment: Mapping[str, str] = os.environ) -> Path:
     """Returns the folder of the topics' sockets; creates the user's own, for its owner only, if there is no launcher.
 
     Raises:
         PermissionDeniedError: The folder belongs to another user, others can write to it, or it cannot be created.
     """
-    variables = os.environ if environment is None else environment
-    given = variables.get(RUNTIME_DIR)
+    given = environment.get(RUNTIME_DIR)
     if given:
         return check_owner(Path(given))
-    base = variables.get("XDG_RUNTIME_DIR", "")
+    base = environment.get("XDG_RUNTIME_DIR", "")
     if not os.path.isdir(base):  # under su or in a container it may not exist
         base = tempfile.gettempdir()
     folder = Path(base) / f"dyn_service-{os.getuid()}"

@@ -14,7 +14,7 @@ import msgspec
 
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.graph.middleware.node import Node
-from dyn_service.graph.middleware.node_kind import Column, NodeKind, Stats
+from dyn_service.graph.middleware.node_kind import Column, NodeKind
 from dyn_service.graph.middleware.topics import is_latched
 from dyn_service.messages import Message, by_type, ros_type
 from dyn_service.support.optional import require
@@ -132,16 +132,18 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
         return self._place(topic, "")[0]
 
 
-def _counts(stats: Stats) -> str:
-    return f"{stats.get('sent', 0)} out, {stats.get('received', 0)} in"
-
-
 def check(p: Ros2BridgeParameters) -> None:
     """Checks that DDS is installed."""
     require("the ROS 2 bridge", "cyclonedds")
 
 
-NODE = NodeKind("ros2_bridge", Ros2BridgeParameters, Ros2Bridge, columns=(Column("bridged", _counts),), check=check)
+NODE = NodeKind(
+    "ros2_bridge",
+    Ros2BridgeParameters,
+    Ros2Bridge,
+    columns=(Column("bridged", lambda stats: f"{stats.get('sent', 0)} out, {stats.get('received', 0)} in"),),
+    check=check,
+)
 
 if __name__ == "__main__":
     raise SystemExit(NODE.run())

@@ -43,10 +43,9 @@ from dyn_service.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
-from dyn_service.graph.bags.mcap_records import MAGIC, Place, check_summary, places
+from dyn_service.graph.bags.mcap_records import MAGIC, Place, check_summary, places, repair
 from dyn_service.graph.bags.plotting import plot, signals
 from dyn_service.graph.bags.reader import BagReader, lines, size_text, summary
-from dyn_service.graph.bags.repair import repair
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.messages import Message, all_types, ros_type
 from dyn_service.messages.builtin_interfaces import Duration, Time

@@ -9,9 +9,8 @@ import pytest
 
 from dyn_service import Robot
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.graph.bags.pinocchio_engine import WITHIN, pinocchio
 from dyn_service.graph.bags.reader import BagReader
-from dyn_service.graph.bags.requests import REPLIES, REQUESTS, Verification, replay, verify
+from dyn_service.graph.bags.requests import REPLIES, REQUESTS, WITHIN, Verification, pinocchio, replay, verify
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.messages.dyn_service_msgs import ServerReply, ServerRequest
 from dyn_service.service.protocol.arrays import pack_array

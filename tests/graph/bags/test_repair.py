@@ -12,9 +12,8 @@ from mcap.writer import Writer as McapWriter
 from rosbags.rosbag2 import Reader as Rosbag2Reader
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.graph.bags.mcap_records import Place, places
+from dyn_service.graph.bags.mcap_records import Place, Repaired, places, repair
 from dyn_service.graph.bags.reader import BagReader
-from dyn_service.graph.bags.repair import Repaired, repair
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.messages.std_msgs import String
 from tests.graph.bags.test_bags import T0, write

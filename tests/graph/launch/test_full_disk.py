@@ -16,7 +16,7 @@ import pytest
 from dyn_service.graph.launch import display
 from dyn_service.graph.launch.display import Logs, Screen
 from dyn_service.graph.launch.planner import LaunchPlan
-from dyn_service.graph.launch.run import clear_report, write_report
+from dyn_service.graph.launch.report import clear_report, write_report
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.telemetry import Rows, TelemetryStore
 from tests.conftest import ROOT

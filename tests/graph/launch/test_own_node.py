@@ -19,7 +19,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph import MODULES
 from dyn_service.graph.launch import launch_file
 from dyn_service.graph.launch.planner import REPORT_KEYS, LaunchPlan, ProcessPlan, make_plan
-from dyn_service.graph.launch.run import write_report
+from dyn_service.graph.launch.report import write_report
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel, Section

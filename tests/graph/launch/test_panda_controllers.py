@@ -16,8 +16,7 @@ from dyn_service.control.plant.plant import Plant
 from dyn_service.engine.robot import Robot
 from dyn_service.graph.launch.planner import make_plan
 from dyn_service.graph.launch.schema import read_launch_file
-from dyn_service.graph.nodes.controllers.control_loop import commander
-from dyn_service.graph.nodes.controllers.controller_kind import ControllerKind
+from dyn_service.graph.nodes.controllers.controller_kind import ControllerKind, commander
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from tests.conftest import ROOT, URDF
 from tests.phrases import naming

@@ -16,8 +16,7 @@ from dyn_service.control.law import Law
 from dyn_service.engine.robot import Robot
 from dyn_service.graph.nodes.controllers import computed_torque as controller
 from dyn_service.graph.nodes.controllers import gravity_compensation, trajectory_following
-from dyn_service.graph.nodes.controllers.control_loop import ControlLoop
-from dyn_service.graph.nodes.controllers.controller_kind import ControllerKind
+from dyn_service.graph.nodes.controllers.controller_kind import ControllerKind, ControlLoop
 from dyn_service.graph.nodes.controllers.report import LawSignals
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.messages.control_msgs import DynamicJointState, InterfaceValue, JointTrajectoryControllerState

@@ -21,7 +21,7 @@ from dyn_service.graph.middleware.stop import Stop
 from dyn_service.graph.middleware.telemetry import Telemetry
 from dyn_service.graph.nodes.controllers.computed_torque import ControllerParameters
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
-from dyn_service.graph.nodes.plant.loop import PlantLoop, PlantTopics, steps_between_states
+from dyn_service.graph.nodes.plant.node import PlantLoop, PlantTopics, steps_between_states
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.messages.rosgraph_msgs import Clock
 from dyn_service.support.arguments import NodeArguments, parse_arguments

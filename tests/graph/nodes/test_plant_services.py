@@ -12,8 +12,7 @@ from dyn_service.control.joint_states import JointStates
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
-from dyn_service.graph.nodes.plant.loop import PlantLoop, PlantTopics
-from dyn_service.graph.nodes.plant.services import MAX_PUSHES, PlantChanges, create_services
+from dyn_service.graph.nodes.plant.node import MAX_PUSHES, PlantChanges, PlantLoop, PlantTopics, create_services
 from dyn_service.graph.nodes.plant.srvs import PlantTimeResponse
 from dyn_service.messages.geometry_msgs import WrenchStamped
 from dyn_service.messages.sensor_msgs import Imu

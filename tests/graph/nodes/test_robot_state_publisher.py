@@ -8,7 +8,7 @@ from dyn_service import Robot
 from dyn_service.control.joint_states import JointStates
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.nodes.plant.factory import PlantParameters
-from dyn_service.graph.nodes.plant.loop import PlantTopics
+from dyn_service.graph.nodes.plant.node import PlantTopics
 from dyn_service.graph.nodes.robot_state_publisher import Frames, RobotStatePublisher, RobotStatePublisherParameters
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.dyn_service_msgs import PlantState

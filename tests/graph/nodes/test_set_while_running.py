@@ -14,7 +14,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.nodes.controllers.computed_torque import NODE, ControllerParameters
-from dyn_service.graph.nodes.controllers.control_loop import ControlLoop
+from dyn_service.graph.nodes.controllers.controller_kind import ControlLoop
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from tests.graph.in_process import nodes_in
 from tests.phrases import naming

@@ -12,10 +12,9 @@ import pytest
 
 from dyn_service.control.plant.safety import ACTIVE, BRAKED, MODES, STOPPED
 from dyn_service.control.trajectory import PointToPoint
-from dyn_service.graph.launch import page as launching_page
-from dyn_service.graph.launch.page import Shown, make_page
+from dyn_service.graph.launch import report as launch_report
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
-from dyn_service.graph.launch.run import write_report
+from dyn_service.graph.launch.report import Shown, make_page, write_report
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel, Section
 from dyn_service.graph.middleware.telemetry import Facts, Ready, Rows, Stats, TelemetryStore
@@ -196,22 +195,14 @@ def test_charts_carry_the_numbers(tmp_path: Path) -> None:
     assert (begin, end) == (0.0, 2.999)
 
 
-def page_of(parts: list[Shown], processes: tuple = (), failed=None) -> str:
+def page_of(parts: list[Shown], processes: tuple = ()) -> str:
     names = [process["name"] for process in processes]
     outcome = {"exit_code": 0, "clean": True, "verdict": "clean, 1 bound met", "reason": "done", "faults": [],
                "verdicts": [], "busy": None}  # fmt: skip
     robot = {"name": None, "fingerprint": None}
     report = {"outcome": outcome, "launch": {"file": "f", "arguments": {}}, "created": "now", "robot": robot,
               "duration_s": 1.0, "processes": list(processes), "versions": {}}  # fmt: skip
-    return make_page(
-        "<t>",
-        report,
-        parts,
-        {},
-        {name: [name] for name in names},
-        ["report.json"],
-        failed or (lambda name, error: None),
-    )
+    return make_page("<t>", report, parts, {}, {name: [name] for name in names}, ["report.json"], [])
 
 
 def test_words_of_others_are_words_only() -> None:
@@ -255,7 +246,7 @@ def test_a_page_has_every_recorded_point() -> None:
 
 
 def test_runs_too_long_for_a_page_keep_their_peaks_and_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching_page, "MAX_VALUES", 6000)
+    monkeypatch.setattr(launch_report, "MAX_VALUES", 6000)
     x = np.arange(200_000.0)
     spike = np.where(x == 123_456.0, 7.0, 0.0)
     gap = np.where((x > 50_000.0) & (x < 60_000.0), np.nan, 1.0)

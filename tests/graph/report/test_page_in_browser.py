@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dyn_service.graph.launch.page import Shown
+from dyn_service.graph.launch.report import Shown
 from dyn_service.graph.middleware.node_kind import Section
 from dyn_service.graph.middleware.telemetry import TelemetryStore
 from dyn_service.graph.report.charts import Card, Chart, Line

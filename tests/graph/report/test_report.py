@@ -12,7 +12,7 @@ import pytest
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.launch.planner import LaunchPlan
-from dyn_service.graph.launch.run import SCHEMA, _cpu, finite, write_report
+from dyn_service.graph.launch.report import SCHEMA, _cpu, finite, write_report
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.telemetry import (
     Facts,

@@ -18,7 +18,8 @@ from dyn_service.control.plant.safety import ACTIVE, BRAKED, MODES
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.graph.launch import launch_file
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
-from dyn_service.graph.launch.run import _summary, write_report
+from dyn_service.graph.launch.report import write_report
+from dyn_service.graph.launch.run import _summary
 from dyn_service.graph.launch.supervisor import BUSY, NOT_CLEAN, Outcome, waiting_per_core
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel
 from dyn_service.graph.middleware.telemetry import Facts, Ready, Rows, Stats, TelemetryStore

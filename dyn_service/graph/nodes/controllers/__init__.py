@@ -7,8 +7,7 @@ cartesian_impedance   node: a spring and a damper at a point of a link
 admittance            node: external torques move the reference
 collision_stop        node: reacts to external torques above a threshold
 trajectory_following  node: follows trajectory goals
-controller_kind       declares a controller node from a law
+controller_kind       declares a controller node from a law; its loop, topics and services
 parameters            parameters of all controllers and of reference motions
-control_loop          the loop; topics and services of a law
 report                recordings of requests and of a law's signals, and a controller's part of the report
 """

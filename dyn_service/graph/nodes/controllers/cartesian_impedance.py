@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from dyn_service.api.queries import RobotQueries
 from dyn_service.control.laws.joint_impedance import CartesianImpedance
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
 from dyn_service.graph.nodes.controllers.parameters import Motion, MotionParameters
@@ -26,13 +25,13 @@ class CartesianImpedanceParameters(MotionParameters, forbid_unknown_fields=True,
     posture_frequency: float = 5.0
 
 
-def make_law(p: CartesianImpedanceParameters, model: RobotQueries) -> CartesianImpedance:
-    """Makes the law from the parameters."""
-    link = p.link or model.link_names[-1]
-    return CartesianImpedance(model, link, p.point, p.stiffness, p.damping_ratio, p.posture_frequency)
-
-
-NODE = controller_kind("cartesian_impedance", CartesianImpedanceParameters, make_law)
+NODE = controller_kind(
+    "cartesian_impedance",
+    CartesianImpedanceParameters,
+    lambda p, model: CartesianImpedance(
+        model, p.link or model.link_names[-1], p.point, p.stiffness, p.damping_ratio, p.posture_frequency
+    ),
+)
 
 if __name__ == "__main__":
     raise SystemExit(NODE.run())

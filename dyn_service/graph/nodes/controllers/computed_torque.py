@@ -1,15 +1,13 @@
 """The computed-torque controller: requests every torque from a dynamics server, by default at 500 Hz.
 
-The law is `control/laws/computed_torque.py`, the loop `control_loop.py`.
+The law is `control/laws/computed_torque.py`, the loop `controller_kind.py`.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from dyn_service.api.queries import Array, RobotQueries
-from dyn_service.control.laws import computed_torque
-from dyn_service.control.laws.computed_torque import ComputedTorque
+from dyn_service.control.laws.computed_torque import ComputedTorque, gains
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
 from dyn_service.graph.nodes.controllers.parameters import MotionParameters
 from dyn_service.support.parameter_descriptions import settable
@@ -26,20 +24,10 @@ class ControllerParameters(MotionParameters, forbid_unknown_fields=True, kw_only
     damping_ratio: Annotated[float, settable] = 1.0
 
 
-def gains(p: ControllerParameters, n: int) -> tuple[Array, Array]:
-    """Returns the gains kp (n,) 1/s^2 and kd (n,) 1/s."""
-    return computed_torque.gains(p.natural_frequency, p.damping_ratio, n)
-
-
-def make_law(p: ControllerParameters, model: RobotQueries) -> ComputedTorque:
-    """Makes the law from the parameters."""
-    return ComputedTorque(model, *gains(p, model.configuration.nv))
-
-
 NODE = controller_kind(
     "controller",
     ControllerParameters,
-    make_law,
+    lambda p, model: ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, model.configuration.nv)),
     about="Computed torque: requests every torque from a dynamics server, by default 500 times a second.",
 )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from dyn_service.api.queries import RobotQueries
 from dyn_service.control.laws.computed_torque import GravityCompensation
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
@@ -17,12 +16,9 @@ class GravityCompensationParameters(LoopParameters, forbid_unknown_fields=True, 
     damping: Annotated[float, settable] = 2.0
 
 
-def make_law(p: GravityCompensationParameters, model: RobotQueries) -> GravityCompensation:
-    """Makes the law from the parameters."""
-    return GravityCompensation(model, p.damping)
-
-
-NODE = controller_kind("gravity_compensation", GravityCompensationParameters, make_law)
+NODE = controller_kind(
+    "gravity_compensation", GravityCompensationParameters, lambda p, model: GravityCompensation(model, p.damping)
+)
 
 if __name__ == "__main__":
     raise SystemExit(NODE.run())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from dyn_service.api.queries import RobotQueries
 from dyn_service.control.laws.joint_impedance import JointImpedance
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
 from dyn_service.graph.nodes.controllers.parameters import Motion, MotionParameters
@@ -22,12 +21,11 @@ class JointImpedanceParameters(MotionParameters, forbid_unknown_fields=True, kw_
     damping_ratio: Annotated[float, settable] = 1.0
 
 
-def make_law(p: JointImpedanceParameters, model: RobotQueries) -> JointImpedance:
-    """Makes the law from the parameters."""
-    return JointImpedance(model, p.stiffness, p.damping_ratio)
-
-
-NODE = controller_kind("joint_impedance", JointImpedanceParameters, make_law)
+NODE = controller_kind(
+    "joint_impedance",
+    JointImpedanceParameters,
+    lambda p, model: JointImpedance(model, p.stiffness, p.damping_ratio),
+)
 
 if __name__ == "__main__":
     raise SystemExit(NODE.run())

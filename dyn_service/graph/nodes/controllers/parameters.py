@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from dyn_service.control.controller import TrajectoryMaker, hold_maker
-from dyn_service.control.trajectory import Bounds, MultiSineDesign, PointToPoint, design_multi_sine
+from dyn_service.control.trajectory import MultiSineDesign, PointToPoint, design_multi_sine
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.report.verdicts import Share
 from dyn_service.messages import ros_type
@@ -53,24 +53,6 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     state_rate_hz: NotNegative = 50.0
 
 
-class MultiSineParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Sines about a centre.
-
-    period_s: of the first harmonic. harmonics: their number. range_fraction: share of the distance from the centre to
-    the nearer limit. velocity_fraction: share of the velocity limit. max_amplitude: rad | m. ramp_s: time from rest to
-    full motion. centre: rad | m, one number per position; empty is the middle of the limits, or the plant's position at
-    the beginning for joints without limits.
-    """
-
-    period_s: Positive = 6.0
-    harmonics: Annotated[int, msgspec.Meta(ge=1)] = 3
-    range_fraction: float = 0.5
-    velocity_fraction: float = 0.5
-    max_amplitude: float = 0.6
-    ramp_s: Positive = 2.0
-    centre: list[float] = []
-
-
 class PointToPointParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Moves between waypoints in a cycle.
 
@@ -86,24 +68,22 @@ class MotionParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True)
     """Parameters of a controller that follows a reference motion. trajectory: the motion; `hold` keeps the position."""
 
     trajectory: Motion = "multi_sine"
-    multi_sine: MultiSineParameters = msgspec.field(default_factory=MultiSineParameters)
+    multi_sine: MultiSineDesign = msgspec.field(default_factory=MultiSineDesign)
     point_to_point: PointToPointParameters = msgspec.field(default_factory=PointToPointParameters)
 
 
 def trajectory_maker(p: MotionParameters, on: Configuration, limits: Limits) -> TrajectoryMaker:
     """Returns the function that begins the reference motion of the parameters."""
-    bounds = Bounds(limits.lower, limits.upper, limits.velocity)
     if p.trajectory == "hold":
         return hold_maker(on)
     if p.trajectory == "multi_sine":
-        design = MultiSineDesign(**msgspec.structs.asdict(p.multi_sine))
-        return lambda q, v: design_multi_sine(design, bounds, q, v, on)
+        return lambda q, v: design_multi_sine(p.multi_sine, limits, q, v, on)
     chosen = p.point_to_point
     points = np.array(chosen.points, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] != on.nq:
         raise InvalidArgumentError(f"point_to_point needs points of {on.nq} numbers", path="point_to_point.points")
     on.check_unit(points, "a point", "point_to_point.points")
-    if np.any(points < bounds.lower) or np.any(points > bounds.upper):
+    if np.any(points < limits.lower) or np.any(points > limits.upper):
         raise InvalidArgumentError("point_to_point: a point is outside of the joints' limits")
     return lambda q, v: PointToPoint(q, v, points, chosen.move_s, chosen.dwell_s, on)
 

@@ -39,17 +39,12 @@ _JOIN_S = 0.05
 """Late responses closer together than this are merged into one span."""
 
 
-def _recording(controller: NodeTelemetry, channel: str) -> Recording | None:
-    found = controller.recordings.get(channel)
-    return found if found is not None and len(found.table) else None
-
-
 def law_section(controller: NodeTelemetry, store: TelemetryStore) -> Section | None:
     """Returns the section of the law, its parameters and signals, or None without a law."""
     name = controller.fact("law")
     if name is None:
         return None
-    recording = _recording(controller, CHANNEL)
+    recording = controller.recording(CHANNEL)
     kinds = [] if recording is None else dict.fromkeys(name.partition(".")[0] for name in recording.columns[1:])
     content, charts = {}, {}
     for kind in kinds:
@@ -69,7 +64,7 @@ def law_section(controller: NodeTelemetry, store: TelemetryStore) -> Section | N
 
 def requests_section(controller: NodeTelemetry, store: TelemetryStore) -> Section:
     """Returns the section of requests and round trips, with charts."""
-    requests = _recording(controller, "requests")
+    requests = controller.recording("requests")
     content = _request_summary(controller, requests)
     verdict = _verdict(content, controller, store)
     findings = _findings(content, requests, grave=verdict.passed is False)
@@ -83,7 +78,7 @@ def loads_section(controller: NodeTelemetry, store: TelemetryStore) -> Section |
     """Returns the section of the magnitudes of the constraint force and torque at each joint, also fixed ones; None
     without a recording.
     """
-    recording = _recording(controller, "loads")
+    recording = controller.recording("loads")
     if recording is None:
         return None
     t, (joints, force), (_, torque) = (
@@ -164,7 +159,6 @@ def _findings(requests: Mapping[str, Any], recording: Recording | None, *, grave
 
 
 def _round_trip_cards(recording: Recording, deadline_s: float | None) -> list[Card]:
-    """Histogram of the round trips with its percentiles, and the round trips over time."""
     kind, took, t = (recording.column(name) for name in ("kind", "round_trip_us", "t"))
     t, took = t[kind == UPDATE], took[kind == UPDATE]
     if not took.size:

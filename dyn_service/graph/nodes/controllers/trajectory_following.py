@@ -24,8 +24,7 @@ from dyn_service.control.law import Law, per_joint
 from dyn_service.control.laws.computed_torque import ComputedTorque, gains
 from dyn_service.control.laws.trajectory_following import FeedForward, ReferenceCommand, TrajectoryFollowing
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.nodes.controllers.control_loop import Input, Output, Service
-from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
+from dyn_service.graph.nodes.controllers.controller_kind import Input, Output, Service, controller_kind
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.dyn_service_msgs import GoalStatus

@@ -1,9 +1,7 @@
 """The plant node: a simulated or real robot that accepts commands and publishes its state.
 
-node      the node's declaration and start
-factory   its parameters, and the plant made from them: drives, driver, engine, motors, sensors, safety settings
-loop      its loop, paced or in lockstep; its topics: states, clock, commands and sensor readings
-services  set_state, reset, push, set_payload, step
-srvs      their requests and responses
-report    recordings and counters, and its part of the report, with charts and verdicts
+node     the node's declaration; its loop, paced or in lockstep; topics: states, clock, commands, readings; services
+factory  its parameters, and the plant made from them: drives, driver, engine, motors, sensors, safety settings
+srvs     requests and responses of the services
+report   recordings and counters, and its part of the report, with charts and verdicts
 """

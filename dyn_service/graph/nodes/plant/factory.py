@@ -352,7 +352,6 @@ def _warn_of_chatter(robot: Robot, p: PlantParameters, q: Array) -> None:
 
 
 def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
-    """Makes MuJoCo's engine from the robot's description or from the MJCF file."""
     from dyn_service.simulation.mujoco import MujocoEngine
 
     if p.contacts:
@@ -382,7 +381,6 @@ def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
 
 
 def _fmu(robot: Robot, p: PlantParameters, q: Array, efforts_of: EffortsOf) -> Engine:
-    """Makes the engine of a unit of FMI."""
     from dyn_service.simulation.fmu import FmuEngine
 
     for name in ("overlay", "contacts", "position_limits"):

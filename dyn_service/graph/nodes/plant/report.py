@@ -110,11 +110,11 @@ _JOIN_S = 0.05
 
 def tracking_cards(motion: Motion) -> list[Card]:
     """Cards with reference, measured and commanded positions of every joint, and the error below."""
-    idle = spans_of(motion.t, ~motion.active)
+    idle, under = spans_of(motion.t, ~motion.active), motion.active[:, None]
     cards = []
     for part in parts_of(motion.configuration):
-        q, reference = motion.q[:, part.in_q], _where(motion.active, motion.reference[:, part.in_q])
-        error = _where(motion.active, motion.error[:, part.in_v])
+        q, reference = motion.q[:, part.in_q], np.where(under, motion.reference[:, part.in_q], np.nan)
+        error = np.where(under, motion.error[:, part.in_v], np.nan)
         errors = motion.error[motion.active][:, part.in_v]
         size, small = prefix(float(np.abs(errors).max(initial=0.0)))
         rms = size * math.sqrt(float((errors**2).mean())) if len(errors) else math.nan
@@ -222,10 +222,6 @@ def _entries(part: Part, values: Array, label: str, single: Role) -> list[Line]:
     # the axis, from the name of the velocity, vx or wx
     names = [f"{label} {name[-1] if len(name) == 2 else name}" if several else label for name in part.velocities]
     return [Line(name, values[:, k], role) for k, (name, role) in enumerate(zip(names, roles, strict=False))]
-
-
-def _where(active: np.ndarray[tuple[int], np.dtype[np.bool_]], values: Array) -> Array:
-    return np.where(active[:, None], values, np.nan)
 
 
 _TRACKING = "tracking error"
@@ -409,7 +405,6 @@ def _lines(tracking: Mapping[str, Any]) -> list[str]:
 
 
 def _notes(stats: Stats) -> str:
-    """Returns warnings for the live table."""
     labels = (("overruns", "overruns"), ("slipped", "slipped"), ("stops", "stops"), ("refused_stale", "stale commands"))
     counts = {name: int(number(stats, name) or 0) for name in stats if "." in name}
     shares = _shares(counts, number(stats, "active_steps") or 0, number(stats, "steps") or 0)
@@ -663,8 +658,8 @@ def motion_of(plant: NodeTelemetry, store: TelemetryStore) -> Motion | None:
 
     Any node may report a reference by a fact; those with this plant's session count.
     """
-    recording = plant.recordings.get("plant")
-    if recording is None or not len(recording.table):
+    recording = plant.recording("plant")
+    if recording is None:
         return None
     entries, q = recording.group("q")
     _, v = recording.group("v")
