@@ -115,7 +115,8 @@ def export(
     ]
     if steps:
         made = {(row.name, method): function for function, (row, method) in functions.items()}
-        contents.append(_acados(*(made[row.name, method] for row, method in steps), prefix, machine).encode())
+        step, derivatives = (made[row.name, method] for row, method in steps)
+        contents.append(_acados(step, derivatives, prefix, machine).encode())
     linked = _linked(machine, library.name, code, external)
     if linked is not None:
         names.append(library.name)
