@@ -378,7 +378,7 @@ class Plan:
     def block(self, at: Sequence[slice], *, draw: bool = True) -> dict[str, Any]:
         """Returns the inputs at a block, by name, whose leading axes broadcast: those of the block longer than 1.
 
-        Without `draw`, of one state, sampled quantities are at the first of their bounds, which needs no sampler.
+        Without `draw`, of one state, sampled quantities are at their mean or upper bound, which needs no sampler.
         """
         axes = [k for k, part in enumerate(at) if part.stop - part.start > 1]
         place = {name: k for k, name in enumerate(self.dims)}
@@ -387,7 +387,7 @@ class Plan:
             if of.dim is None:
                 return of.at(0, 0)
             k = place[of.dim]
-            x = self.values(of, at[k]) if draw or of.bounds is None else of.bounds[0][None]
+            x = self.values(of, at[k]) if draw or of.bounds is None else of.bounds[0 if of.vary.normal else 1][None]
             if k not in axes:
                 return x[0]
             after = len(axes) - axes.index(k) - 1

@@ -555,6 +555,9 @@ def test_rotations_of_a_floating_base_are_uniform() -> None:
     assert np.allclose(x[:, 3:7].T @ x[:, 3:7] / 4096, np.eye(4) / 4, atol=0.01)
     assert np.abs(x[:, :3]).max() < 1.0
     assert np.ptp(x[:, 7:], axis=0).min() > 1.9
+    gravity = {"g": {"query": "gravity_forces", "reduce": ["max"]}}
+    samples = {"sample": {"count": 8, "sampler": "random"}}
+    assert np.isfinite(robot.study(vary, gravity, samples=samples).run(chunks=1).g_max).all()  # without a warning
 
 
 def test_labels_of_indices_and_histograms(robot: Robot) -> None:
