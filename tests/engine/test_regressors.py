@@ -19,12 +19,13 @@ from dyn_service.model.description import rooted
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.files import read_file, read_text
 from tests.conftest import URDF
+from tests.mimics import drawn
 from tests.random_robots import random_urdf
 from tests.wide import wide
 
 TYPES = ("revolute", "continuous", "prismatic", "planar", "spherical", "floating", "screw")
 FILES = sorted(path.stem for path in URDF.glob("*.urdf"))
-ROBOTS = (*FILES, "solo12 floating", *(f"random {seed}" for seed in range(8)))
+ROBOTS = (*FILES, "solo12 floating", "mimic 4", *(f"random {seed}" for seed in range(8)))
 SUMMED = 400 * np.finfo(float).eps
 """Some 200 terms of a column sum, and as many in the recursion."""
 
@@ -35,13 +36,15 @@ def _tree(name: str) -> Tree:
     kind, _, number = name.partition(" ")
     if kind == "random":
         description = read_text(random_urdf(int(number), movable=7, types=TYPES))
+    elif kind == "mimic":  # with ratios other than 1
+        description = drawn(read_text(random_urdf(int(number), movable=4)), 1)
     else:
         description = read_file(URDF / f"{kind}.urdf")
     tree = Robot(rooted(description, "floating") if number == "floating" else description).tree
-    drawn = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     single = np.array([float(joint.nv == 1) for joint in tree.inboard for _ in range(joint.nv)])
     parts = ("damping", "friction", "armature", "stiffness", "rest")
-    numbers = {part: drawn.uniform(0.1, 1.0, tree.nr) * single for part in parts}
+    numbers = {part: rng.uniform(0.1, 1.0, tree.nr) * single for part in parts}
     return replace(tree, passive=replace(tree.passive, width=np.full(tree.nr, 0.2), **numbers))
 
 
@@ -49,7 +52,7 @@ def _number(expression: Any) -> np.ndarray:
     return ex.matrix(expression).array()
 
 
-@pytest.fixture(params=wide(ROBOTS, {"panda", "solo12 floating", "random 0", "random 3"}.__contains__))
+@pytest.fixture(params=wide(ROBOTS, {"panda", "solo12 floating", "mimic 4", "random 0", "random 3"}.__contains__))
 def tree(request: pytest.FixtureRequest) -> Tree:
     return _tree(request.param)
 

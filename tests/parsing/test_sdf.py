@@ -317,6 +317,23 @@ def test_frames_of_poses_before_1_7() -> None:
     assert not [note for note in new.notes if "1.7" in note.text]
 
 
+def test_a_mimic_of_a_second_axis_follows_it_also_if_another_joint_has_its_name() -> None:
+    def joint(name: str, kind: str, child: str, inside: str) -> str:
+        axis = f"<axis><xyz>1 0 0</xyz>{inside}"
+        return f'<joint name="{name}" type="{kind}"><parent>a</parent><child>{child}</child>{axis}</joint>'
+
+    joints = (
+        joint("F", "revolute", "d", '<mimic joint="U" axis="axis2"/></axis>'),
+        joint("U", "universal", "b", "</axis><axis2><xyz>0 1 0</xyz></axis2>"),
+        joint("U_axis2", "revolute", "c", "</axis>"),
+    )
+    links = "".join(f'<link name="{name}"/>' for name in "abcd")
+    text = f'<sdf version="1.11"><model name="m">{links}{"".join(joints)}</model></sdf>'
+    robot = Robot.from_text(text)
+    assert set(robot.joint_names) == {"U", "U_axis2", "U_axis2_2"}
+    assert [joint.mimic.joint for joint in robot.description.joints if joint.mimic] == ["U_axis2_2"]
+
+
 def test_a_mimic_of_a_second_axis() -> None:
     """The leader is the second of the two joints that a universal joint becomes."""
     universal = elbow("universal", axis=X).replace("</joint>", "<axis2><xyz>0 1 0</xyz></axis2></joint>")

@@ -56,6 +56,7 @@ class State:
         free = np.ones(n) if self.tree.free is None else np.asarray(self.tree.free)
         self.v, self.a, self.tau = rng.normal(size=(3, n)) * free
         self.direction = rng.normal(size=(3, n)) * free
+        self.direction[2] += 1.0 - free  # efforts at locked joints must not count
 
     def moved(self, s: float, last: np.ndarray) -> tuple[np.ndarray, ...]:
         """q, v and a or tau, moved."""

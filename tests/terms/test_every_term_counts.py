@@ -713,6 +713,11 @@ TERMS_OF_STEPS: Terms = {
         "dv'/dq: dp/dq": ("implicit_midpoint", "p_q @ before_q", "0 * before_q"),
         "dp'/dtau": ("implicit_midpoint", "slope @ start + driven", "slope @ start"),
         "driven": ("implicit_midpoint", "of.s + zero_locked(tree, tau)", "of.s"),
+        "dp'/dtau of what is locked": (
+            "implicit_midpoint",
+            "ex.horzcat(none, none, h * free)",
+            "ex.horzcat(none, none, h * ex.eye(n))",
+        ),
         "s: Psi . K": ("_momenta", "psi.T @ of.K", "0 * (psi.T @ of.K)"),
         "s: weight and wrenches": ("_momenta", "psi.T @ of.K - G_i.T @ rest.F", "psi.T @ of.K"),
         "s: passive efforts": ("_momenta", "s - passive.efforts(tree, q, v)", "s"),

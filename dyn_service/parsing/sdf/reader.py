@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -395,8 +395,10 @@ class _Reader:
         self._faults.check()
         if any(joint.parent == WORLD for joint in inboard.values()):
             bodies = {WORLD: Link(WORLD), **bodies}
-        reads = Joints(frames, self._version, self._unread, self._notes)
         link_names, joint_names = Names(bodies), Names(joint.name for joint in joined)
+        two = [joint.name for joint in joined if joint.element.attributes.get("type") in _TWO]
+        second = {name: joint_names.new(f"{name}_axis2") for name in two}
+        reads = Joints(frames, self._version, self._unread, self._notes, second)
         links: list[Link] = []
         joints: list[Joint] = []
         for name, body in bodies.items():
@@ -404,7 +406,7 @@ class _Reader:
                 links.append(body)
                 continue
             joint = inboard[name]
-            ways = reads.ways(joint, joint_names)
+            ways = reads.ways(joint)
             at = frames.between(joint.parent, joint.child)
             made, found = hung(body, joint.parent, at, ways, link_names, joint_names)
             if not ways:
@@ -609,12 +611,16 @@ class Joined:
 
 
 class Joints:
-    """Reads joints; `version` returns the version of the format that an element's file has."""
+    """Reads joints; `version` returns the version of the format that an element's file has. second: by the name of a
+    joint with two axes, that of the joint about the second.
+    """
 
-    def __init__(self, frames: Frames, version: Version, unread: Unread, notes: list[Note]) -> None:
-        self._frames, self._version, self._unread, self._notes = frames, version, unread, notes
+    def __init__(
+        self, frames: Frames, version: Version, unread: Unread, notes: list[Note], second: Mapping[str, str]
+    ) -> None:
+        self._frames, self._version, self._unread, self._notes, self._second = frames, version, unread, notes, second
 
-    def ways(self, joint: Joined, names: Names) -> list[tuple[Joint, Vector, float]]:
+    def ways(self, joint: Joined) -> list[tuple[Joint, Vector, float]]:
         """Returns one joint per axis, with its origin in the child link's frame and its zero."""
         kind = joint.element.attributes["type"]
         if kind == "fixed":
@@ -623,7 +629,7 @@ class Joints:
         tags = ("axis", "axis2") if kind in _TWO else ("axis",)
         ways = []
         for tag in tags:
-            name = joint.name if tag == "axis" else names.new(f"{joint.name}_{tag}")
+            name = joint.name if tag == "axis" else self._second[joint.name]
             ways.append((self._way(joint, TYPES[kind], tag, name), on_child.origin, 0.0))
         return ways
 
@@ -688,7 +694,7 @@ class Joints:
         self._unread.keep(element, _MIMIC, ("joint", "axis"))
         leader = joint.scope + quantities.name(element.attributes.get("joint", ""), element.place)
         if element.attributes.get("axis", "axis") == "axis2":
-            leader = f"{leader}_axis2"
+            leader = self._second.get(leader, f"{leader}_axis2")
         multiplier = element.inner_number("multiplier", 1.0)
         offset = element.inner_number("offset", 0.0) - multiplier * element.inner_number("reference", 0.0)
         return Mimic(leader, multiplier, offset)
