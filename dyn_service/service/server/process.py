@@ -47,9 +47,9 @@ def is_stopped(process: int) -> bool:
 
 
 @contextmanager
-def blocked(number: signal.Signals) -> Iterator[None]:
-    """Blocks a signal meanwhile. Processes started in this context never receive it, this one does afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+def blocked(*numbers: signal.Signals) -> Iterator[None]:
+    """Blocks signals meanwhile. Processes started in this context never receive them, this one does afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
     finally:

@@ -94,10 +94,7 @@ def test_a_request_that_two_fork_servers_exit_during_is_refused(bare: Any) -> No
         assert peer.ask(BATCH)["ok"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_fork_server_killed_before_its_first_worker_is_ready_is_replaced(
-    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
-) -> None:
+def test_a_fork_server_killed_before_its_first_worker_is_ready_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[subprocess.Popen[bytes]] = []
     start = ForkServer.start
 
@@ -106,12 +103,28 @@ def test_a_fork_server_killed_before_its_first_worker_is_ready_is_replaced(
         assert self._process is not None
         started.append(self._process)
         if len(started) == 1:
-            self._process.send_signal(number)
+            self._process.kill()
 
     monkeypatch.setattr(ForkServer, "start", start_and_kill_the_first)
     with serving() as server, Client(server.endpoints[0], timeout_s=WAIT_MS / 1e3) as client:
         assert client.health()["ready"]
-    assert [process.returncode for process in started] == [-number, 0]
+    assert [process.returncode for process in started] == [-signal.SIGKILL, 0]
+
+
+def test_signals_to_the_process_group_lose_no_answer(bare: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Service managers send SIGTERM to all processes: the server stops, and answers what the workers compute."""
+    with serving() as server:
+        peer: Bare = bare(server.endpoints[0])
+        eventually(lambda: len(workers_of(server)) == 2)
+        peer.send(simulate(1, steps=40, states=5000))
+        eventually(lambda: at_work(server) == 1)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for pid in (*workers_of(server), process_of(server).pid):
+                os.kill(pid, number)
+        assert peer.receive()["ok"]
+        assert server.service.metrics.traffic.workers_lost == 0
+        assert peer.ask(BATCH)["ok"]
+    assert not caplog.records
 
 
 def test_a_worker_exits_if_its_fork_server_exited_first() -> None:

@@ -7,8 +7,9 @@ workers but one may do long work, so that a batch never waits for long work.
 
 **The fork server** is the process that makes workers; its own side is `process`.
 
-It may exit or be stopped like any process. When it exits, its workers exit too. A stopped one is detected by orders
-that it does not carry out in time.
+It may be killed or stopped like any process. When it exits, its workers exit too. A stopped one is detected by orders
+that it does not carry out in time. SIGINT and SIGTERM have no effect on it and on the workers: service managers and
+terminals send them to all processes, and the stopping server still answers what the workers compute.
 """
 
 from __future__ import annotations
@@ -373,7 +374,7 @@ _MAX_UNREAD = 8  # the same for workers lost before they read it, perhaps becaus
 _START_S = 60.0  # time for the first worker to start, not counting time without a CPU
 
 _FORK_SERVER_ENDED = "the fork server has exited"
-_KILLED = (None, -signal.SIGKILL, -signal.SIGTERM)
+_KILLED = (None, -signal.SIGKILL)
 """Exit statuses of a fork server that did not end by itself, so that another one is started; None: not known yet."""
 
 
@@ -800,7 +801,7 @@ class ForkServer:
         # `-P`, because a file in the current folder may have the name of an imported module.
         paths = [str(Path(dyn_service.__file__).parent.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OPENBLAS_NUM_THREADS": "1"}
-        with theirs, blocked(signal.SIGINT):
+        with theirs, blocked(signal.SIGINT, signal.SIGTERM):  # a signal to the process group stops the server
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "dyn_service.service.server.workers.process", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],

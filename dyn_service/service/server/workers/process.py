@@ -51,7 +51,6 @@ _PR_SET_PDEATHSIG = 1
 def fork_server_main(descriptor: int) -> None:
     """Runs the fork server: starts workers until its end of a socket pair is closed, then kills them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when the server closes the pipe
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     load_modules(COMPUTATIONS)
     for module in _PRELOADED:
         import_module(module)
