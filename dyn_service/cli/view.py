@@ -119,7 +119,7 @@ def foxglove(
     frames: Annotated[bool, typer.Option(help="Publish tf for plants without a tf publisher.")] = True,
 ) -> int:
     """Serve the topics of running nodes to Foxglove, until Ctrl-C."""
-    require("dyn foxglove", "foxglove", "rosbags")
+    require("dyn foxglove", "foxglove", "rosbags", "mcap")
     from dyn_service.cli.fallback_frames import FallbackFrames
     from dyn_service.graph.middleware.graph import runtime_folders
     from dyn_service.graph.middleware.stop import stopping
