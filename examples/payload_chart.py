@@ -42,7 +42,7 @@ if len(sys.argv) > 1:
     axes.set(xlabel="distance from the base axis, m", ylabel="height, m", aspect="equal")
     figure.savefig(sys.argv[1], dpi=150)
     print(f"{sys.argv[1]} written")
-for low in np.arange(0.0, 0.8, 0.2):
+for low in np.arange(0.0, 1.0, 0.2):
     some = (reach >= low) & (reach < low + 0.2)
     least, half = payload[some].min(), np.median(payload[some])
     print(f"{low:.1f} to {low + 0.2:.1f} m from the axis: at least {least:.2f} kg, in half of the poses {half:.2f} kg")
