@@ -61,7 +61,10 @@ class Wrench(msgspec.Struct, frozen=True, eq=False):
         for name, value in given:
             if value is NO_VECTOR:
                 continue
-            if value.__class__ is tuple:  # without calls of functions
+            # Without calls of functions where possible.
+            if value.__class__ is np.ndarray and value.shape[-1:] == (3,) and value.dtype.kind in "fiu":
+                continue
+            if value.__class__ is tuple:
                 try:
                     x, y, z = value
                 except ValueError:

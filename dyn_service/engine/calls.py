@@ -70,8 +70,7 @@ class BoundCall:
     index of a required argument that may be one number, the shape of its vector. still: indices of the required
     arguments whose entries `locked` must be 0. finish: outputs of a kernel and required arguments -> result; None if
     the output is the result. in_place: whether the result consists of the output arrays as they are. loaded: the
-    variants whose kernels were loaded when the row was bound. signature: that of `kernel`. size: bytes of machine code
-    that it runs for a vector of states.
+    variants whose kernels were loaded when the row was bound. signature: that of `kernel`. work: see `Loop.work`.
     """
 
     kernel: np.ufunc | None
@@ -85,12 +84,12 @@ class BoundCall:
     in_place: bool
     loaded: object
     signature: Signature
-    size: int
+    work: int
 
     @property
     def threads_from(self) -> int:
         """The number of states from which two threads compute a batch."""
-        return -(-2 * PART_BYTES // max(self.size, 1)) * host().lanes
+        return -(-2 * PART_BYTES // max(self.work, 1)) * host().lanes
 
     def _moves(self, given: tuple[Any, ...]) -> bool:
         """Whether a locked joint moves."""
@@ -117,18 +116,19 @@ class BoundCall:
         """
         if self.still and self._moves(given):
             return None
-        direct = self.direct if wrenches < 0 else self.with_wrenches
-        if direct is not None and workers == 1 and not out and self._is_large(given[0]):
+        kernel, direct = (self.kernel, self.direct) if wrenches < 0 else (None, self.with_wrenches)
+        is_new = workers == 1 and not out
+        if direct is not None and is_new and self._is_large(given[0]):
             shapes = [(len(given[0]), *operand.shape) for operand in self.signature.outputs]
             answer = direct(given, others, tuple(map(buffers.empty, shapes)))
             if answer is not None:
                 return answer
-            if wrenches < 0 and self.kernel is not None:
+            if kernel is not None:
                 direct = None  # it may have computed the result, and dropped it because of a status flag
         inputs, optional = self._converted(given, others)
         if wrenches >= 0:
             optional = (*optional[:wrenches], _in_doubles(optional[wrenches]), *optional[wrenches + 1 :])
-        if direct is not None and workers == 1 and not out:
+        if direct is not None and is_new:
             answer = direct(inputs, optional)
             if answer is not None:
                 return answer
@@ -140,43 +140,40 @@ class BoundCall:
         if any(own not in (lead, ()) for own in leads):
             lead, states = np.broadcast_shapes(*leads), 0
         shapes = [(*lead, *operand.shape) for operand in self.signature.outputs]
-        parts = min(workers, states // host().lanes * self.size // PART_BYTES) if workers > 1 else 1
-        if parts > 1 and wrenches >= 0 and any(x.ndim > 1 and len(x) != states for x in _arrays_of(optional[wrenches])):
+        parts = min(workers, states // host().lanes * self.work // PART_BYTES) if workers > 1 else 1
+        of_wrenches = [*_arrays_of(optional[wrenches])] if wrenches >= 0 and (out or parts > 1) else []
+        if parts > 1 and any(x.ndim > 1 and len(x) != states for x in of_wrenches):
             return None
         if out:
             results = tuple(buffers.empty(s) if x is None else x for s, x in zip(shapes, out, strict=True))
-            read = [*arrays, *(_arrays_of(others[wrenches]) if wrenches >= 0 else ())]
+            read = (*arrays, *of_wrenches)
             disjoint = not any(np.may_share_memory(x, y) for k, x in enumerate(results) for y in (*read, *results[:k]))
             if any(array.shape != shape for array, shape in zip(results, shapes, strict=True)):
                 return None
         elif parts < 2 and 8 * sum(map(math.prod, shapes)) < LARGE_BYTES:
-            return None if wrenches >= 0 or self.kernel is None else self.kernel(*arrays)
+            return None if kernel is None else kernel(*arrays)
         else:
             results, disjoint = tuple(map(buffers.empty, shapes)), True
-        if direct is not None and parts < 2 and disjoint and direct(inputs, optional, results) is not None:
-            return results if len(results) > 1 else results[0]
-        if wrenches < 0 and self.kernel is not None:
 
-            def run(part: Any) -> bool:
-                own = (x[part] if axes else x for x, axes in zip(arrays, leads, strict=True))
-                self.kernel(*own, out=tuple(x[part] for x in results))  # type: ignore[misc]
+        def run(part: slice) -> bool:
+            own = [x[part] if axes else x for x, axes in zip(arrays, leads, strict=True)]
+            out = tuple(x[part] for x in results)
+            if kernel is not None:
+                kernel(*own, out=out)
                 return True
+            rest = _part(optional, wrenches, part)
+            for x, (k, _) in zip(own[len(inputs) :], self.operands, strict=True):
+                if k >= 0 and rest[k] is not None:
+                    rest[k] = x
+            return direct is not None and direct(tuple(own[: len(inputs)]), tuple(rest), out) is not None
 
-        elif direct is not None and disjoint:
-
-            def run(part: Any) -> bool:
-                own = [x[part] if axes else x for x, axes in zip(arrays, leads, strict=True)]
-                own_optional = list(optional if wrenches < 0 else _part(optional, wrenches, part))
-                for x, (k, _) in zip(own[len(inputs) :], self.operands, strict=True):
-                    if k >= 0 and own_optional[k] is not None:
-                        own_optional[k] = x
-                out = tuple(x[part] for x in results)
-                return direct(tuple(own[: len(inputs)]), tuple(own_optional), out) is not None
-
-        else:
-            return None
-        if not (in_threads(run, states, parts) if parts > 1 and disjoint else run(...)):
-            return None
+        if parts > 1 and disjoint:
+            if not in_threads(run, states, parts):
+                return None
+        elif direct is None or not disjoint or direct(inputs, optional, results) is None:
+            if kernel is None:
+                return None
+            kernel(*arrays, out=results)
         return results if len(results) > 1 else results[0]
 
     @cached_property
@@ -248,10 +245,8 @@ def _are_apart(out: Out, wrenches: Any) -> bool:
     return not (arrays and any(np.may_share_memory(x, y) for y in _arrays_of(wrenches) for x in arrays))
 
 
-def _part(others: tuple[Any, ...], wrenches: int, part: Any) -> tuple[Any, ...]:
+def _part(others: tuple[Any, ...], wrenches: int, part: slice) -> list[Any]:
     """Returns the optional arguments with the wrenches on some states."""
-    if part is ...:
-        return others
 
     def of_part(x: Any) -> Any:
         return x[part] if isinstance(x, np.ndarray) and x.ndim > 1 else x
@@ -260,7 +255,7 @@ def _part(others: tuple[Any, ...], wrenches: int, part: Any) -> tuple[Any, ...]:
         replace(wrench, torque=of_part(wrench.torque), force=of_part(wrench.force), point=of_part(wrench.point))
         for wrench in _listed(others[wrenches])
     ]
-    return (*others[:wrenches], own, *others[wrenches + 1 :])
+    return [*others[:wrenches], own, *others[wrenches + 1 :]]
 
 
 class RowCalls:

@@ -55,7 +55,7 @@ from llvmlite import ir
 
 from dyn_service.kernels.jit import LoadedCode, Loop, host, shared_code
 from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over
-from dyn_service.kernels.loop import FILL, Body, filled
+from dyn_service.kernels.loop import FILL, FILL_NARROW, Body, filled
 from dyn_service.kernels.python_api import (
     DATA,
     DESCR,
@@ -161,7 +161,8 @@ def _plan(signature: Signature, loop: Loop, arguments: Arguments, conversion: Wr
     if conversion is not None:
         packed_wrenches, size = conversion.plan(signature), size + conversion.poses.work
         wrenches = [operand.kind for operand in signature.inputs].index("wrenches")
-        loop = filled(loop, wrenches, _method()[1].address(FILL), conversion.size)
+        functions = (_method()[1].address(name) for name in (FILL, FILL_NARROW))
+        loop = filled(loop, wrenches, [*zip(functions, conversion.sizes(signature), strict=True)])
     plan_of_wrenches = ctypes.create_string_buffer(packed_wrenches)
     words = [loop.address, len(signature.inputs), len(signature.outputs), _released_from(size)]
     words += [ctypes.addressof(plan_of_wrenches), wrenches]

@@ -48,11 +48,12 @@ from dyn_service.kernels.llvm_ir import (
 )
 from dyn_service.kernels.signature import Operand, Signature
 
-BODY, NARROW, SIZES, PLACES, FILL = "body", "narrow", "sizes", "places", "fill"
+BODY, NARROW, SIZES, PLACES, FILL, FILL_NARROW = "body", "narrow", "sizes", "places", "fill", "fill.narrow"
 """Names in the code of a kernel: the function of a vector of states; that of a vector of `NARROW_LANES`; a table of W,
 the sizes of the buffers, and the number of instructions that run, 0 if each runs once; and the table of the places of
 results. Not every kernel has `narrow` and `places`. In the code of direct calls: fill(in, table, memory, first, states)
-sets an operand in `in` for some states; `table` is the operand's argument of the loop.
+sets an operand in `in` for some states; `table` is the operand's argument of the loop. `FILL_NARROW` is the same for
+vectors of `NARROW_LANES`.
 """
 
 NARROW_LANES = 2
@@ -170,21 +171,26 @@ def _is_on_heap(signature: Signature, body: Body) -> bool:
     return 8 * body.lanes * numbers > MAX_STACK_BYTES
 
 
-def filled(loop: Loop, operand: int, function: int, size: int) -> Loop:
+def filled(loop: Loop, operand: int, fills: Sequence[tuple[int, int]]) -> Loop:
     """Returns the loop with an operand that a function sets.
 
     Args:
         loop: The loop, which copies all operands.
         operand: The index of the operand.
-        function: The address of `fill`.
-        size: Bytes of the memory that `fill` gets.
+        fills: The address of `fill`, and bytes of the memory that it gets, for W states and for `NARROW_LANES` states.
     """
-    plan = ctypes.create_string_buffer(loop.plan.raw)
-    # `fill` writes vectors of W states, so there is no narrow body.
-    struct.pack_into("=5q", plan, 8 * _FILLED, operand, function, size, 0, 0)
-    on_heap = loop.allocates or size > 2 * MAX_STACK_BYTES
-    struct.pack_into("=q", plan, 8 * _ON_HEAP, on_heap)
-    return replace(loop, plan=plan, allocates=on_heap, owned=(loop.owned, loop))
+    raw, (few, of_few) = loop.plan.raw, struct.unpack_from("=2q", loop.plan, 8 * _NARROW_LOOP)
+    plans = [ctypes.create_string_buffer(raw)]
+    if of_few:
+        plans.append(ctypes.create_string_buffer(ctypes.string_at(of_few, len(raw))))
+        struct.pack_into("=2q", plans[0], 8 * _NARROW_LOOP, few, ctypes.addressof(plans[1]))
+    allocates = False
+    for plan, (function, size) in zip(plans, fills, strict=False):
+        on_heap = struct.unpack_from("=q", plan, 8 * _ON_HEAP)[0] or size > 2 * MAX_STACK_BYTES
+        struct.pack_into("=q", plan, 8 * _ON_HEAP, on_heap)
+        struct.pack_into("=3q", plan, 8 * _FILLED, operand, function, size)
+        allocates |= bool(on_heap)
+    return replace(loop, plan=plans[0], allocates=allocates, owned=(loop.owned, loop, plans))
 
 
 def _words(operand: Operand, first: int, stride: int) -> list[int]:
@@ -345,7 +351,7 @@ def emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     Full blocks of contiguous states are read as they are. Full blocks of contiguous entries are read W entries at a
     time, and transposed in registers.
     """
-    function = internal(module, "gather", ir.VoidType(), *[POINTER] * 2, *[I64] * 4, inline=True)
+    function = internal(module, f"gather.{vector.count}", ir.VoidType(), *[POINTER] * 2, *[I64] * 4, inline=True)
     target, base, states, state_stride, entries, entry_stride = function.args
     b = ir.IRBuilder(function.append_basic_block())
     last = b.sub(states, integer(1))

@@ -86,7 +86,7 @@ def lower(graph: Graph | Rolled | Staged, lanes: int) -> str:
         emit_body(module, graph, ir.VectorType(DOUBLE, NARROW_LANES), NARROW).linkage = ""
     results = sum(operand.size for operand in graph.signature.outputs)
     cleared = graph.entered if isinstance(graph, Staged) else 0
-    executed = 0 if isinstance(graph, Graph) else graph.executed if isinstance(graph, Staged) else graph.operations
+    executed = 0 if isinstance(graph, Graph) else graph.operations
     _emit_table(module, SIZES, I64, [lanes, results, graph.workspace, cleared, executed])
     if places and (is_selectable(graph.signature) or places != list(range(results))):
         _emit_table(module, PLACES, I32, places)

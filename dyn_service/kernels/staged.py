@@ -85,16 +85,14 @@ class Staged:
 
     @property
     def operations(self) -> int:
-        """Number of instructions of the parts, each counted once."""
-        return sum(part.operations for part in self.parts)
-
-    @property
-    def executed(self) -> int:
         """Number of instructions that a call executes."""
         calls, n = len(self.states) - 1, self.velocities
-        of_states = calls * self.inner.operations + sum(part.operations for part in self.states)
-        products = 2 * (calls - 1) * 3 * n * 2 * n * n if self.changes else 0
-        return of_states + 3 * n * sum(part.operations for part in self.changes) + products
+        count = calls * self.inner.operations + sum(part.operations for part in self.states)
+        count += 3 * n * sum(part.operations for part in self.changes)
+        if self.changes and calls > 1:  # products of matrices: in the second stage, dq has entries of one joint only
+            cubes, squares = (sum((x.stop - x.start) ** k for x in of) for of, k in ((self.trees, 3), (self.joints, 2)))
+            count += 6 * (2 * calls - 3) * cubes + 4 * n * squares
+        return count
 
     @property
     def workspace(self) -> int:

@@ -23,18 +23,22 @@ from llvmlite import ir
 
 from dyn_service.kernels.jit import host
 from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over, splat, vector_address
-from dyn_service.kernels.loop import FILL, Body, emit_gather
+from dyn_service.kernels.loop import FILL, FILL_NARROW, NARROW_LANES, Body, emit_gather
 from dyn_service.kernels.python_api import DATA, STRIDES, Writer, function, short
 from dyn_service.kernels.signature import Signature
 
 _BODY, _TURNED, _ROTATION, _ORIGIN, PLACE_WORDS = 0, 1, 2, 11, 14
 """The words of a link: its body, -1 if it does not move; whether its frame differs from the body's; R_BL and p_BL."""
 
-_POSES, _PLACES_OF_POSES, _RESULTS, _CLEARED, _FIRST_POSE, _FIRST_WRENCH, _ENTRIES, _LINKS, _PLACES = range(9)
-"""The words of the plan: the body of the kernel of poses, and the places of its results; the bytes of its results, and
-those of the results with the part of the workspace that must be 0; the bytes in the inputs of the called kernel before
-the configuration and before the wrenches, and the number of entries of the wrenches; the dict of link indices; then the
-words of each link.
+_LINKS, _PLACES_OF_POSES, _POSITIONS, _ENTRIES, _WIDE = range(5)
+_POSES, _VECTOR, _RESULTS, _CLEARED, _SIZE, _FIRST_POSE, _FIRST_WRENCH, _OWN_WORDS = range(8)
+_NARROW = _WIDE + _OWN_WORDS
+_PLACES = _NARROW + _OWN_WORDS
+"""The words of the plan: the dict of link indices; the places of the results of the kernel of poses; the numbers of
+entries of the configuration and of the wrenches. For vectors of W states, then of `NARROW_LANES`: the body of the
+kernel of poses, and the bytes of its vectors; the bytes of its results, those of the results with the part of the
+workspace that must be 0, and those of results and workspace; the bytes in the inputs of the called kernel before the
+configuration and before the wrenches. Then the words of each link.
 """
 
 MAX_WRENCHES = 256
@@ -87,19 +91,26 @@ class WrenchConversion:
     places: Sequence[Place]
 
     @property
-    def size(self) -> int:
-        """Bytes of memory that `fill` needs."""
-        return 8 * self.poses.lanes * (1 + self.poses.results + self.poses.workspace)
+    def bodies(self) -> tuple[Body, Body]:
+        """The bodies of `link_poses` for W states, and for `NARROW_LANES` states: the same if it has no narrow body."""
+        return self.poses, self.poses.narrowed() if self.poses.narrow else self.poses
+
+    def sizes(self, signature: Signature) -> list[int]:
+        """Returns the bytes of memory that `fill` needs for W states and for `NARROW_LANES` states."""
+        positions = next(operand.size for operand in signature.inputs if operand.kind == "position")
+        return [8 * of.lanes * (2 + of.results + of.workspace + positions) for of in self.bodies]
 
     def plan(self, signature: Signature) -> bytes:
         """Returns the plan for a kernel, packed, with addresses of `poses` and `links`: this object must stay alive."""
-        poses, kinds = self.poses, [operand.kind for operand in signature.inputs]
-        sizes = [operand.size for operand in signature.inputs]
-        vector, wrenches = 8 * poses.lanes, kinds.index("wrenches")
-        words = [poses.address, poses.places, vector * poses.results, vector * (poses.results + poses.cleared)]
-        words += [vector * sum(sizes[:k]) for k in (kinds.index("position"), wrenches)]
-        words += [sizes[wrenches], id(self.links)]
-        return struct.pack("=8q", *words) + b"".join(place.words for place in self.places)
+        kinds, sizes = zip(*((operand.kind, operand.size) for operand in signature.inputs), strict=True)
+        wrenches = kinds.index("wrenches")
+        position = kinds.index("position")
+        words = [id(self.links), self.poses.places, sizes[position], sizes[wrenches]]
+        for of, lanes in zip(self.bodies, (self.poses.lanes, NARROW_LANES), strict=True):
+            numbers = (1, of.results, of.results + of.cleared, of.results + of.workspace)
+            words += [of.address, *(8 * of.lanes * n for n in numbers)]
+            words += [8 * lanes * sum(sizes[:k]) for k in (position, wrenches)]
+        return struct.pack(f"={_PLACES}q", *words) + b"".join(place.words for place in self.places)
 
 
 def emit_conversion(module: ir.Module, api_table: Any) -> Any:
@@ -109,7 +120,9 @@ def emit_conversion(module: ir.Module, api_table: Any) -> Any:
     call, -1 for one state without an axis.
     """
     named, vector = _Name(module, api_table).function, _Vector(module, api_table).function
-    _Fill(module, api_table)
+    _Fill(module, api_table, FILL, host().lanes, _WIDE)
+    if host().lanes > NARROW_LANES:
+        _Fill(module, api_table, FILL_NARROW, NARROW_LANES, _NARROW)
     return _Reading(module, api_table, named, vector).function
 
 
@@ -244,26 +257,43 @@ class _Reading(Writer):
 
 
 class _Fill(Writer):
-    def __init__(self, module: ir.Module, api_table: Any) -> None:
-        super().__init__(module, api_table, FILL, function(ir.VoidType(), *[POINTER] * 3, I64, I64))
+    """fill(in, table, memory, first, states) for vectors of some lanes. own: their first word of the plan."""
+
+    def __init__(self, module: ir.Module, api_table: Any, name: str, lanes: int, own: int) -> None:
+        super().__init__(module, api_table, name, function(ir.VoidType(), *[POINTER] * 3, I64, I64))
         b, (source, self.table, memory, self.first, self.left) = self.b, self.function.args
-        self.lanes = ir.VectorType(DOUBLE, host().lanes)
+        self.lanes = ir.VectorType(DOUBLE, lanes)
         self.parts = [b.alloca(self.lanes, size=integer(3)) for _ in range(3)]  # torque, force and point
         self.place = b.alloca(I64)
         self.gather = emit_gather(module, self.lanes)
         self.plan = self.word(self.table, _PLAN, POINTER)
-        self.poses = at(b, memory, integer(8 * self.lanes.count))  # after a vector of zeros: the place -1
+        body, self.vector, results, cleared, size, position, wrench = (
+            self.word(self.plan, own + word) for word in range(_OWN_WORDS)
+        )
+        begin = b.add(b.ptrtoint(memory, I64), b.sub(self.vector, integer(1)))
+        memory = b.inttoptr(b.and_(begin, b.neg(self.vector)), POINTER)  # aligned for the vectors of the poses
+        self.poses = at(b, memory, self.vector)  # after a vector of zeros: the place -1
         with b.if_then(b.icmp_signed("!=", self.word(self.table, _NEEDS_POSES), integer(0))):
             with b.if_then(b.icmp_signed("==", self.first, integer(0))):
-                self.clear(memory, b.add(self.word(self.plan, _CLEARED), integer(8 * self.lanes.count)))
-            body = self.word(self.plan, _POSES, function(ir.VoidType(), *[POINTER] * 3).as_pointer())
-            workspace = at(b, self.poses, self.word(self.plan, _RESULTS))
-            b.call(body, [at(b, source, self.word(self.plan, _FIRST_POSE)), self.poses, workspace])
-        self.bodies = at(b, source, self.word(self.plan, _FIRST_WRENCH))
+                self.clear(memory, b.add(cleared, self.vector))
+            given = self.repeated(at(b, source, position), at(b, self.poses, size))
+            body = b.inttoptr(body, function(ir.VoidType(), *[POINTER] * 3).as_pointer())
+            b.call(body, [given, self.poses, at(b, self.poses, results)])
+        self.bodies = at(b, source, wrench)
         self.clear(self.bodies, b.mul(self.word(self.plan, _ENTRIES), integer(8 * self.lanes.count)))
         with loop_over(b, self.word(self.table, _NUMBER)) as n:
             self.add(self.word_at(self.table, b.add(integer(_FIRST), b.mul(n, integer(WRENCH_WORDS)))))
         b.ret_void()
+
+    def repeated(self, positions: Any, memory: Any) -> Any:
+        """Returns the address of the positions in vectors of the poses, whose further lanes repeat the first ones."""
+        b, own = self.b, 8 * self.lanes.count
+        is_own = b.icmp_signed("==", self.vector, integer(own))
+        with b.if_then(b.not_(is_own)), loop_over(b, self.word(self.plan, _POSITIONS)) as entry:
+            cell = b.load(vector_address(b, positions, self.lanes, entry), align=own, typ=self.lanes)
+            with loop_over(b, self.vector, step=own) as offset:
+                b.store(cell, at(b, memory, b.add(b.mul(entry, self.vector), offset)), align=own)
+        return b.select(is_own, positions, memory)
 
     def clear(self, cells: Any, size: Any) -> None:
         zero = ir.Constant(self.lanes, [0.0] * self.lanes.count)
@@ -303,7 +333,7 @@ class _Fill(Writer):
             with b.if_then(b.icmp_unsigned("!=", places, ir.Constant(POINTER, None))):
                 known = b.load(at(b, places, b.mul(entry, integer(4))), align=4, typ=I32)
                 b.store(b.sext(known, I64), self.place)
-            cell = vector_address(b, self.poses, self.lanes, b.load(self.place, typ=I64))
+            cell = at(b, self.poses, b.mul(b.load(self.place, typ=I64), self.vector))
             found.append(b.load(cell, align=8 * self.lanes.count, typ=self.lanes))
         return [found[k : k + 3] for k in (0, 3, 6)]
 

@@ -24,6 +24,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.engine.rollouts import signature_of_term
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import budget, certify, frames, lower
+from dyn_service.kernels import direct as direct_calls
 from dyn_service.kernels import loop as loops
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.compiling import compiled
@@ -473,19 +474,26 @@ def test_a_kernel_in_stages_reads_no_earlier_contents_of_memory(form: Any) -> No
     np.testing.assert_array_equal(found[:, 0], expected)
 
 
-def test_few_states_with_wrenches_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wrenches are converted for whole vectors, so these calls have no body for few states."""
+@pytest.mark.parametrize("form_of_poses", [roll, trace])
+def test_few_states_with_wrenches_have_the_same_bits(monkeypatch: pytest.MonkeyPatch, form_of_poses: Any) -> None:
+    """Their wrenches are converted in vectors of few lanes, also if the kernel of the links' poses has no such body."""
     robot = uncertified(Robot.from_text(chain(3, types=("revolute", "prismatic"), branches=2)))
 
     def made(library: KernelLibrary, signature: Signature) -> LibraryKernel:
-        kernel, loop, _ = compiled(roll(frames.kernel_tree(library.links, signature.bodies), signature))
-        assert bool(Body.of(loop.code).narrow) is (host().lanes > NARROW_LANES)
+        form = form_of_poses if signature.name.startswith("link_poses") else roll
+        kernel, loop, _ = compiled(form(frames.kernel_tree(library.links, signature.bodies), signature))
+        assert bool(Body.of(loop.code).narrow) is (host().lanes > NARROW_LANES and form is roll)
         return LibraryKernel(kernel, Certificate(signature.name, "chosen frames", 0.0, 0), loop)
 
     monkeypatch.setattr(type(robot._library), "_make", made)
     q, v, a = np.random.default_rng(3).normal(size=(3, 11, robot.nv))
     wrenches = [Wrench("link_2", force=(1.0, 2.0, 3.0), point=(0.1, 0.2, 0.3)), Wrench("link_1", torque=np.ones(3))]
     whole = robot.inverse_dynamics(q, v, a, wrenches=wrenches)
+    direct = robot.row_calls["inverse_dynamics"].bound(QUERIES["inverse_dynamics"].argument_defaults)
+    assert direct is not None
+    call: Any = direct.with_wrenches
+    plan = struct.unpack_from("=14q", call.__self__)[direct_calls._LOOP_PLAN]
+    assert bool(ctypes.c_int64.from_address(plan + 8 * loops._NARROW_PLAN).value) is (host().lanes > NARROW_LANES)
     for _ in range(2):
         for few in (4, slice(4, 5), slice(8, 10), slice(0, 3)):
             np.testing.assert_array_equal(robot.inverse_dynamics(q[few], v[few], a[few], wrenches=wrenches), whole[few])
