@@ -526,7 +526,7 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot, dyn_here: Here)
             ["inverse_dynamics", "--robot", "pendulum", "q=[0]", "v=[0]", "a=[0]", 'wrenches={"x": 1}'],
             "wrenches has no 'x'; its keys are",
         ),
-        (["health", "q=1"], "health has no 'q'; it takes nothing"),
+        (["health", "q=1"], "health has no 'q'; there are none"),
         (["load_robot"], "load_robot needs the input 'urdf'"),
         (["load_robot", "urdf=x", "name=y"], "load_robot has no 'name'; it takes urdf"),
         (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1"], "simulate needs the option 'steps'"),
