@@ -17,13 +17,16 @@ from dyn_service.model.description import ROOT_JOINT, Description, Link, Mimic, 
 from dyn_service.model.description import Joint as DescribedJoint
 from dyn_service.model.inertia import ZERO_INERTIA, BodyInertia
 from dyn_service.model.joints import FIXED, JOINT_TYPES, Joint
-from dyn_service.model.mimic import followers_by_leader, narrowed_limits, resolved_mimics
+from dyn_service.model.mimic import followers_by_leader, moved_by_a_turn, narrowed_limits, resolved_mimics
 from dyn_service.model.passive import Passive, widths
 from dyn_service.model.tree import Tree
 
 SNAP = 1e-15
 """Entries of rotations and positions (m) that are this close to 0 or +-1 are roundings of `rpy` in multiples of
 pi/2."""
+
+_Following = Mapping[str, list[tuple[DescribedJoint, Mimic]]]
+"""The followers of each leader, with their rules."""
 
 MAX_INERTIA = 1e100
 """kg m^2; with larger inertias, products of inertias and lengths overflow."""
@@ -59,7 +62,8 @@ def _tree_of(description: Description) -> Tree:
         stack += [(joint.child, joint, index) for joint in ordered]
 
     mimics = resolved_mimics(description.joints)
-    inboards = tuple(_inboard(joint, mimics) for _, joint, _ in order)
+    following = followers_by_leader(description.joints, mimics)
+    inboards = tuple(_inboard(joint, mimics, following) for _, joint, _ in order)
     places = [_place(joint, mimics) for _, joint, _ in order]
     pairs = zip((described for _, described, _ in order), inboards, strict=True)
     movable = [(described, joint) for described, joint in pairs if described is not None and joint.nv]
@@ -72,7 +76,7 @@ def _tree_of(description: Description) -> Tree:
         rotation=tuple(R for R, _ in places),
         origin=tuple(p for _, p in places),
         inertia=tuple(_inertia(link) for link, _, _ in order),
-        limits=_limits(movable, followers_by_leader(description.joints, mimics)),
+        limits=_limits(movable, following),
         passive=_passive(movable, mimics),
         mimic=tuple(mimics.get(joint.name) for joint, _ in movable),
     )
@@ -91,10 +95,11 @@ def _root_joint(kind: RootType, link: str) -> DescribedJoint | None:
     return DescribedJoint(ROOT_JOINT, kind, "", link, np.zeros(3), np.eye(3), upright)
 
 
-def _inboard(joint: DescribedJoint | None, mimics: Mapping[str, Mimic]) -> Joint:
+def _inboard(joint: DescribedJoint | None, mimics: Mapping[str, Mimic], following: _Following) -> Joint:
     if joint is None:
         return FIXED
-    made = JOINT_TYPES[joint.type](snapped(joint.axis), joint.pitch)
+    kind = "revolute" if moved_by_a_turn(joint, following.get(joint.name, ())) else joint.type
+    made = JOINT_TYPES[kind](snapped(joint.axis), joint.pitch)
     return made.follower(mimics[joint.name].multiplier) if joint.name in mimics else made
 
 
@@ -106,7 +111,7 @@ def _place(joint: DescribedJoint | None, mimics: Mapping[str, Mimic]) -> tuple[M
     offset = mimics[joint.name].offset if joint.name in mimics else 0.0
     if not offset:
         return R, joint.xyz
-    turned, shifted = _inboard(joint, {}).pose(np.array([offset]))
+    turned, shifted = _inboard(joint, {}, {}).pose(np.array([offset]))
     return snapped(R @ turned), joint.xyz + R @ shifted
 
 
@@ -157,9 +162,7 @@ def too_large(body: BodyInertia) -> str:
     return ""
 
 
-def _limits(
-    movable: list[tuple[DescribedJoint, Joint]], following: Mapping[str, list[tuple[DescribedJoint, Mimic]]]
-) -> Limits:
+def _limits(movable: list[tuple[DescribedJoint, Joint]], following: _Following) -> Limits:
     """Returns limits of joints with one degree of freedom; a file's single range does not apply to others, nor to
     followers.
     """

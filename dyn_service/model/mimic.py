@@ -6,6 +6,9 @@ A chain (a follows b, b follows c) is resolved to the independent joint at its e
 have one degree of freedom; a revolute joint may follow a prismatic one, with a multiplier in rad/m. q, v and tau have
 entries for leaders only; see `tree.py`.
 
+A continuous leader is read as revolute if a whole turn changes the pose of a follower: a control law may not take the
+shorter way round.
+
 A joint that mimics a joint that does not exist or does not move is independent, with a warning: real files contain
 this.
 """
@@ -92,6 +95,18 @@ def followers_by_leader(joints: Iterable[Joint], mimics: Mapping[str, Mimic]) ->
         if joint.name in mimics:
             found.setdefault(mimics[joint.name].joint, []).append((joint, mimics[joint.name]))
     return found
+
+
+def moved_by_a_turn(leader: Joint, mimics: Iterable[tuple[Joint, Mimic]]) -> list[str]:
+    """Returns the followers of a continuous leader whose pose a whole turn changes; none for other types of leaders.
+
+    A whole chain's multiplier is rounded: 3 times 1/3 counts as 1.
+    """
+
+    def repeats(joint: Joint, m: float) -> bool:
+        return math.isclose(m, round(m), rel_tol=1e-15) and not (m * joint.moves.subspace[3:]).any()
+
+    return [joint.name for joint, mimic in mimics if leader.moves.wraps and not repeats(joint, mimic.multiplier)]
 
 
 def _fault(joint: Joint, message: str) -> UrdfError:

@@ -16,7 +16,7 @@ from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import ROOT_JOINT, Description, Note, RootType
 from dyn_service.model.joints import FIXED, JOINT_TYPES
-from dyn_service.model.mimic import followers_by_leader, narrowed_limits, resolved_mimics, rule
+from dyn_service.model.mimic import followers_by_leader, moved_by_a_turn, narrowed_limits, resolved_mimics, rule
 from dyn_service.model.passive import widths
 from dyn_service.parsing.quantities import counted, listed
 from dyn_service.support.logs import printable
@@ -225,6 +225,9 @@ def _following(description: Description) -> Iterator[Note]:
         elif joint.mimic is not None and not joint.moves.nv:
             text = f"the mimic of '{joint.mimic.joint}' is ignored: the joint is fixed"
             yield Note("dropped", element, text, joint.line)
+        if moved := moved_by_a_turn(joint, following.get(joint.name, ())):
+            text = f"is revolute instead of continuous, because a whole turn changes the pose of {listed(moved, 4)}"
+            yield Note("changed", element, text, joint.line)
         keeps = narrowed_limits(joint, following.get(joint.name, ()))
         if keeps.narrowed_by:
             narrowed = [

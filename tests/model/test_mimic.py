@@ -21,8 +21,10 @@ from dyn_service.kernels.frames import kernel_tree
 from dyn_service.model import composite
 from dyn_service.model.building import tree_of
 from dyn_service.model.composite import weld
+from dyn_service.model.configuration import Configuration
 from dyn_service.model.description import Note
 from dyn_service.model.mimic import Bounds, narrowed_limits, resolved_mimics, without_mimics
+from dyn_service.parsing.conversion import WRITERS, written
 from dyn_service.parsing.urdf.reader import read, read_text
 from tests.conftest import URDF
 from tests.mimics import drawn, pair
@@ -185,6 +187,45 @@ def test_a_continuous_leader_gets_a_range_from_its_follower() -> None:
     robot = Robot.from_urdf(hand("a|continuous|", f"b|prismatic|{limit(0, 0.1)}{mimic('a', 0.05)}"))
     assert (robot.limits.lower.tolist(), robot.limits.upper.tolist()) == ([0.0], [2.0])
     assert 0.0 <= robot.random_configuration(seed=1)[0] <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("followers", "moved"),
+    [
+        ((f"b|revolute|{mimic('a', -1)}", f"c|continuous|{mimic('a', 2)}"), ""),
+        ((f"b|prismatic|{mimic('a', 0)}",), ""),
+        ((f"b|continuous|{mimic('a', 3)}", f"c|revolute|{mimic('b', 1 / 3)}"), ""),
+        ((f"b|prismatic|{mimic('a', 1)}", f"c|continuous|{mimic('a', 2)}"), "'b'"),
+        ((f"b|continuous|{mimic('a', 0.5)}", f"c|revolute|{mimic('b', 2)}"), "'b'"),
+        ((f"b|revolute|{mimic('a', 2)}", f"c|revolute|{mimic('b', 0.25)}"), "'c'"),
+    ],
+)
+def test_the_error_of_a_continuous_leader_keeps_turns_that_move_a_follower(
+    followers: tuple[str, ...], moved: str
+) -> None:
+    described = read_text(hand("a|continuous|", *followers))
+    turn, apart = np.array([2 * np.pi]), 2 * np.pi if moved else 0.0
+    for text in (hand("a|continuous|", *followers), *(written(described, format)[0] for format in WRITERS)):
+        robot = interpreted_robot(Robot.from_text(text))
+        poses = robot.link_poses([[0.0], turn])
+        assert np.allclose(poses.position[0], poses.position[1]) & np.allclose(*poses.rotation) == (not moved)
+        for at in (robot.configuration, Configuration.of_description(robot.description)):
+            assert at.error([0.0], turn) == pytest.approx([apart], abs=1e-15)  # rounding of 2 pi
+        notes = [x.text for x in robot.receipt.of_kind("changed") if "continuous" in x.text]
+        assert notes == [f"is revolute instead of continuous, because a whole turn changes the pose of {moved}"] * bool(
+            moved
+        )
+        free = Robot.from_text(text, mimic=False).configuration
+        assert free.error(np.zeros(free.nq), np.full(free.nq, 2 * np.pi))[free.names.index("a")] == pytest.approx(
+            0.0, abs=1e-15
+        )
+
+
+def test_computed_torque_moves_a_rack_by_whole_turns() -> None:
+    rack = Robot.from_urdf(hand("motor|continuous|", f"rack|prismatic|{mimic('motor', 0.05)}"))
+    zero, turn = np.zeros(1), np.array([2 * np.pi])
+    tau = interpreted_robot(rack).computed_torque(zero, zero, turn, zero, zero, kp=1.0, kd=1.0, gravity=(0, 0, 0))
+    assert tau == pytest.approx(rack.tree.inertia[1].about_origin[0, 0] * turn + 0.05**2 * turn, rel=1e-14)
 
 
 def test_the_receipt_says_what_follows_and_what_is_kept() -> None:
