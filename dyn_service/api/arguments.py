@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.arrays import GRAVITY_UNIT, comes_later, finite, found, found_instead, numbers, vector
+from dyn_service.api.arrays import GRAVITY_UNIT, finite, found, found_instead, is_deferred, numbers, vector
 from dyn_service.api.results import Array
 from dyn_service.api.spec import Local, OptionSpec, Spec
 from dyn_service.errors import InvalidArgumentError
@@ -61,7 +61,7 @@ class Wrench(msgspec.Struct, frozen=True, eq=False):
         for name, value in given:
             if value is NO_VECTOR:
                 continue
-            # Without calls of functions where possible.
+            # Usual values are checked without a call of a function: wrenches are made at control rate.
             if value.__class__ is np.ndarray and value.shape[-1:] == (3,) and value.dtype.kind in "fiu":
                 continue
             if value.__class__ is tuple:
@@ -72,7 +72,7 @@ class Wrench(msgspec.Struct, frozen=True, eq=False):
                 else:
                     if x.__class__ is y.__class__ is z.__class__ is float:
                         continue
-            if not comes_later(value):
+            if not is_deferred(value):
                 vector(value, name)
 
 
@@ -108,7 +108,11 @@ _NOT_LISTS = frozenset({"link", "links", "joints"})
 
 
 class _Numbers(Immutable):
-    """Base class of dataclasses of finite numbers, some of a `link`. Raises InvalidArgumentError; `path` is a field."""
+    """Base class of dataclasses of finite numbers, and perhaps the name of a `link`.
+
+    Raises:
+        InvalidArgumentError: A field has another type or shape, or is not finite; `path` names it.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,11 +125,11 @@ class _Numbers(Immutable):
 
 
 _CORES: Mapping[str, tuple[int, ...]] = {"com": (3,), "inertia": (3, 3), "gravity": (3,)}
-"""The shapes of numbers of `_Numbers` and overlays without their leading axes; of all others ()."""
+"""Shapes of the fields of `_Numbers` and overlays without their leading axes; all others have ()."""
 
 
 def _check_numbers(name: str, value: Any) -> None:
-    if comes_later(value):
+    if is_deferred(value):
         return
     array, core = numbers(value), _CORES.get(name, ())
     if array is None or array.shape[max(array.ndim - len(core), 0) :] != core:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from math import isfinite
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from zipfile import ZipFile
 
@@ -110,7 +111,7 @@ def vector(value: Any, path: str) -> Array:
 
 
 GRAVITY_UNIT = " in m/s^2, such as (0, 0, -9.81)"
-"""Follows the expected shape in errors."""
+"""Unit and example, after the expected shape of gravity in errors."""
 
 
 def vectors(name: str, value: Any, length: int) -> Array:
@@ -157,13 +158,13 @@ def with_leading_axes(value: Any, lead: tuple[int, ...]) -> Any:
         return value  # the consumer reports the error
 
 
-class Later:
-    """Base class of objects in place of an array that replaces them before the value is used."""
+class Placeholder:
+    """Base class of objects that stand for an array of xarray or dask, until its numbers replace them."""
 
 
-def comes_later(value: Any) -> bool:
-    """Returns whether a value is an array of xarray or dask, or its place, which is converted before it is used."""
-    return isinstance(value, Later) or holds_labelled(value)
+def is_deferred(value: Any) -> bool:
+    """Returns whether a value is or stands for arrays of xarray or dask: its numbers are checked when they are used."""
+    return isinstance(value, Placeholder) or holds_labelled(value)
 
 
 def found_instead(kind: str, value: Any) -> str:
@@ -188,6 +189,7 @@ def found(value: Any) -> str:
     for k, length in enumerate(lengths):
         if length != lengths[0] and len(lengths) == len(value):
             return f"lists of different lengths: row {k} has length {length}, row 0 has length {lengths[0]}"
+    value = dict(value) if isinstance(value, MappingProxyType) else value  # a copy of a caller's map
     text, kind = repr(value), type(value).__name__
     text = text if len(text) <= 60 else text[:57] + "..."
     return text if text.startswith(f"{kind}(") else f"{kind} {text}"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from numpy.typing import ArrayLike
 
 from dyn_service.api.arguments import EffortFunction, Immutable
-from dyn_service.api.arrays import comes_later, finite, found, numbers
+from dyn_service.api.arrays import finite, found, is_deferred, numbers
 from dyn_service.api.spec import Spec
 from dyn_service.errors import InvalidArgumentError
 
@@ -55,7 +55,7 @@ class SimulationLaw(Immutable):
             raise TypeError("SimulationLaw is a base class: use PDLaw, ComputedTorqueLaw or StateFeedbackLaw")
         super().__post_init__()
         for name, value in self.numbers.items():
-            if comes_later(value):
+            if is_deferred(value):
                 continue
             array = numbers(value)
             if array is None:

@@ -209,7 +209,7 @@ def _check_names(
     for name in values:
         if name not in inputs and name not in options:
             known = known_instead(name, (*inputs, *options), "it takes")
-            raise InvalidArgumentError(f"{query} has no '{name}'{known}", path=name)
+            raise InvalidArgumentError(f"{query} has no input or option '{name}'{known}", path=name)
     for name in required:
         if values.get(name) is None:
             kind = "input" if name in inputs else "option"

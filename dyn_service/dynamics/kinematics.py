@@ -27,9 +27,10 @@ def joint_values(tree: Tree, x: Mat) -> PerBody:
 
 
 def independent_values(tree: RolledTree, x: Mat) -> list[Mat]:
-    """One block per kind of body, (nv_i, k), from (nv, k) over the velocities; 0 for joints that follow others."""
-    own = zip(tree.in_v, tree.follows, strict=True)
-    return [x[part, :] * float(not led) if part.stop > part.start else ex.zeros(0, x.shape[1]) for part, led in own]
+    """One block (nv_i, k) per kind of body from x (nv, k); 0 for joints that follow others."""
+    joints = zip(tree.in_v, tree.follows, strict=True)
+    none = ex.zeros(0, x.shape[1])
+    return [x[part, :] * float(not follower) if part.stop > part.start else none for part, follower in joints]
 
 
 def joint_vector(tree: Tree, x: PerBody) -> Mat:

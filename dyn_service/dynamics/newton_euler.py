@@ -155,14 +155,17 @@ def computed_torque(
 
 
 def joint_feedback(tree: Tree, q: Mat, v: Mat, q_ref: Mat, v_ref: Mat, kp: Mat, kd: Mat, tau: Mat) -> Mat:
-    """The efforts of a spring and a damper at each joint, and tau."""
+    """tau + kp e + kd e-dot (nv,): a spring and a damper at each joint. kp, kd, tau: (nv,)."""
     return tau + kp * error(tree, q, q_ref) + kd * (v_ref - v)
 
 
 def state_feedback(
     tree: Tree, q: Mat, v: Mat, q_ref: Mat, v_ref: Mat, position_gain: Mat, velocity_gain: Mat, tau: Mat
 ) -> Mat:
-    """tau + Kq e + Kv e-dot. position_gain, velocity_gain: Kq and Kv, row by row; as loops a symbol of each matrix."""
+    """tau + Kq e + Kv e-dot (nv,).
+
+    position_gain, velocity_gain: Kq and Kv, row by row, (nv^2,); in a kernel as loops one symbol for each matrix.
+    """
     factors = (position_gain, error(tree, q, q_ref)), (velocity_gain, v_ref - v)
     if isinstance(tree, RolledTree):
         columns = [(K, independent_values(tree, x)) for K, x in factors]
@@ -173,7 +176,9 @@ def state_feedback(
 
 
 def limited(tree: Tree, tau: Mat, added: Mat, limit: Mat, free: Mat) -> Mat:
-    """tau + added, clipped to +-limit, and 0 where `free` is 0. NaN stays NaN: kernels keep the first operand then."""
+    """tau + added, clipped to +-limit, and 0 where `free` is 0; all (nv,). NaN stays NaN, since fmin and fmax of
+    kernels return a first operand that is NaN.
+    """
     return free * ex.fmin(ex.fmax(tau + added, -limit), limit)
 
 

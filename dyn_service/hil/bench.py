@@ -133,14 +133,14 @@ class PlantHandle:
         """Adds a fault between the plant and its controller, active from now on.
 
         Raises:
-            InvalidArgumentError: It does not fit the robot, has to be there from the start, or was over before now.
+            InvalidArgumentError: It does not fit the robot, can act from the start only, or has already ended.
         """
         check_faults([fault])
         if isinstance(fault, WrongPayload):
-            raise InvalidArgumentError("WrongPayload: it is there from the start: give it to `run`")
+            raise InvalidArgumentError("WrongPayload acts from the start of a run: pass it to `run`")
         if fault.until_s <= self._bench.now_s:
             raise InvalidArgumentError(
-                f"{type(fault).__name__}: it is over at {fault.until_s:g} s, now it is {self._bench.now_s:g} s"
+                f"{type(fault).__name__} must end later than now, {self._bench.now_s:g} s, found {fault.until_s:g} s"
             )
         self._bench.inject(fault)
 

@@ -175,7 +175,7 @@ class WrongPayload(Fault):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.from_s or self.until_s != math.inf:
-            raise InvalidArgumentError("WrongPayload: it is there from the start to the end")
+            raise InvalidArgumentError("WrongPayload acts during the whole run: omit from_s and until_s")
 
     @property
     def payload(self) -> dict[str, Any]:

@@ -78,8 +78,8 @@ _MAX_NUMBERS = 1 << 18
 
 
 _MAX_SPREAD = 1 << 26
-"""Most bytes of records over which one assignment is spread: the system provides this memory within it, which takes
-seconds for several GB, and Ctrl-C waits for it.
+"""Largest number of bytes of records that one assignment spans. The first assignment to a page maps it, which takes
+seconds for several GB, and Ctrl-C waits until the assignment ends.
 """
 
 

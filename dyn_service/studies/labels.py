@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dyn_service.api.arrays import Later, found, holds_labelled, is_labelled, numbers
+from dyn_service.api.arrays import Placeholder, found, holds_labelled, is_labelled, numbers
 from dyn_service.api.cost import leads_of
 from dyn_service.api.laws import SHAPES
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Query, RobotQueries, Row
@@ -71,7 +71,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {"axis": ("x", "y", "z"), "component": D
 
 
 @dataclass(frozen=True)
-class _Slot(Later):
+class _Slot(Placeholder):
     """The place of an array among the arguments of a call."""
 
     index: int

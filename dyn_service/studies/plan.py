@@ -264,7 +264,7 @@ class Quantity:
         return first, second
 
     def check(self, values: Any, first: int | None = None) -> None:
-        """Raises the error for the first of values (n, *shape) that no robot has. first: entry of the first value."""
+        """Raises the error for the first of values (n, *shape) that no robot has. first: index of the first value."""
         if self.input:  # states that fail are counted
             return
 
@@ -275,7 +275,7 @@ class Quantity:
                 return error
             return None
 
-        # The bounds of a number are one interval.
+        # The values that a robot may have are an interval: the smallest and the largest suffice.
         if refusal(values if self.shape else np.array([values.min(), values.max()])) is None:
             return
         k = bisect_left(range(len(values)), True, key=lambda k: refusal(values[: k + 1]) is not None)

@@ -359,7 +359,7 @@ class Study:
         missing = np.ones((self._outer, len(tasks)), bool) if done is None else done == 0
         states_left = int((missing * [self._states(*each) for each in tasks]).sum())
         threads = workers or os.cpu_count() or 1
-        of_clock, of_processor = self._state_seconds * states_left if states_left else (0.0, 0.0)
+        elapsed, of_processor = self._state_seconds * states_left if states_left else (0.0, 0.0)
         at_once = max(1, min(threads, int(missing.sum())))
         per_state = sum(8 * w.labels.size for w in self._wanted if w.of.reduce is None) + (1 if self._stored else 0)
         chunks, small = self._outer * self._chunks, sum(x.nbytes for x in self._start(1).values())
@@ -368,7 +368,7 @@ class Study:
         memory = threads * (inputs * 3 + 2 * count * math.prod(self._chunk) * per_state) + self.plan.kept_bytes
         left = states_left, int((missing * [last - first for first, last in tasks]).sum())
         return Estimate(
-            self.plan.states, missing.size, of_clock / at_once, size, int(memory), chunks, *left, of_processor, at_once
+            self.plan.states, missing.size, elapsed / at_once, size, int(memory), chunks, *left, of_processor, at_once
         )
 
     @property
@@ -377,7 +377,7 @@ class Study:
 
     @cached_property
     def _state_seconds(self) -> Array:
-        """Returns time and processor time of one state, from a chunk, or from fewer states if they take long."""
+        """Seconds of elapsed and of processor time for one state, from a chunk, or fewer states if they take long."""
         _ = self._wanted, tiles.code()  # compiles
 
         def clocks() -> Array:
@@ -485,7 +485,7 @@ class Study:
         return answer.kernel(self.plan.state(0)) if plain and self._tile[-1:] == (TILE,) else None
 
     def _sweep(self) -> Callable[[Sequence[slice]], tuple[int, list[Array]]] | None:
-        """Returns a function from a row to its states, 0 if one is not finite, and `tiles.reduced`; see `_kernel`."""
+        """Returns a function of a row: its number of states, 0 if one is not finite, and `tiles.reduced` by output."""
         if self._kernel is None:
             return None
         loop, signature, defaults = self._kernel
@@ -521,7 +521,7 @@ class Study:
         return sum(int(part.start) * math.prod(self.plan.shape[k + 1 :]) for k, part in enumerate(at))
 
     def _add(self, results: Any, chunk: int, start: int, states: int, every: Any, answers: Any, codes: Any) -> None:
-        """Adds states, from index `start`, to the results of a task. every: `tiles.reduced` of each output."""
+        """Adds states from index `start` on. every: `tiles.reduced` of each output. codes: None if no state failed."""
         ok: Any = None
         if codes is not None:
             for k, code in enumerate((NOT_FINITE, *BEYOND.values())):
@@ -810,12 +810,12 @@ def _unusable(store: Any, text: str) -> FailedPreconditionError:
 
 @contextmanager
 def _writing(store: Any) -> Iterator[None]:
-    """Raises errors of the system as those of a store."""
+    """Raises errors of the operating system as `FailedPreconditionError` of the store."""
     try:
         yield
     except OSError as error:
         text = (
-            f"cannot be written ({error.strerror or error}): mend this and run again, which continues it, or {_ANOTHER}"
+            f"cannot be written ({error.strerror or error}): remove the cause and run again to continue, or {_ANOTHER}"
         )
         raise _unusable(store, text) from None
 

@@ -36,7 +36,7 @@ WRONG: list[tuple[Callable[[], Any], str, list[str]]] = [
     (lambda: JointNumbers(damping="much"), "damping", ["'much'", "number"]),
     (lambda: JointNumbers(rest=[0.0, INF]), "rest", ["inf at [1]", "finite"]),
     (lambda: Overlay("brick"), "payloads", ["'brick'", "Payload"]),  # type: ignore[arg-type]
-    (lambda: Overlay({"link": "hand"}), "payloads", ["use Payload(**..)"]),  # type: ignore[arg-type]
+    (lambda: Overlay({"link": "hand"}), "payloads", ["dict {'link': 'hand'}", "use Payload(**..)"]),  # type: ignore[arg-type]
     (lambda: Overlay([Payload("hand", 1.0), 2]), "payloads[1]", ["int 2", "Payload"]),  # type: ignore[list-item]
     (lambda: Overlay(links=[1]), "links", ["list [1]", "Inertial"]),  # type: ignore[arg-type]
     (lambda: Overlay(links={"hand": 2.0}), "links.hand", ["float 2.0", "Inertial"]),  # type: ignore[dict-item]

@@ -516,7 +516,10 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot, dyn_here: Here)
         (["gravity_forces", "q=0.5"], "name a robot with --robot; the robots are panda, pendulum"),
         (["gravity_forces", "--robot", "r2d2", "q=[0]"], "there is no robot 'r2d2'"),
         (["gravity_forces", "--robot", "pendulum"], "gravity_forces needs the input 'q'"),
-        (["gravity_forces", "--robot", "pendulum", "q=[0]", "x=1"], "gravity_forces has no 'x'; it takes q, gravity"),
+        (
+            ["gravity_forces", "--robot", "pendulum", "q=[0]", "x=1"],
+            "gravity_forces has no input or option 'x'; it takes q, gravity",
+        ),
         (["gravity_forces", "--robot", "pendulum", "0.5"], "an input must look like name=value, found '0.5': dyn call"),
         (["gravity_forces", "--robot", "pendulum", "--inputs", "{"], "--inputs must be a JSON object"),
         (["gravity_forces", "--robot", "pendulum", "--inputs", "[]"], "--inputs must be a JSON object, found []"),
@@ -526,9 +529,9 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot, dyn_here: Here)
             ["inverse_dynamics", "--robot", "pendulum", "q=[0]", "v=[0]", "a=[0]", 'wrenches={"x": 1}'],
             "wrenches has no 'x'; its keys are",
         ),
-        (["health", "q=1"], "health has no 'q'; there are none"),
+        (["health", "q=1"], "health has no input or option 'q'; there are none"),
         (["load_robot"], "load_robot needs the input 'urdf'"),
-        (["load_robot", "urdf=x", "name=y"], "load_robot has no 'name'; it takes urdf"),
+        (["load_robot", "urdf=x", "name=y"], "load_robot has no input or option 'name'; it takes urdf"),
         (["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1"], "simulate needs the option 'steps'"),
         (
             ["simulate", "--robot", "pendulum", "q=[0]", "v=[0]", "dt=1", "steps=[2]"],

@@ -246,7 +246,7 @@ def test_chance_of_one_fault_does_not_depend_on_another() -> None:
         (lambda: Swapped("a", "a"), ["Swapped", "'a'"]),
         (lambda: Channel([Stale(joints="abc")], "states", 0, AT), ["Stale", "joints", "'abc'"]),
         (lambda: WrongPayload("tool", 0.0), ["WrongPayload", "mass", "0"]),
-        (lambda: WrongPayload("tool", 1.0, from_s=1.0), ["WrongPayload", "from", "start"]),
+        (lambda: WrongPayload("tool", 1.0, from_s=1.0), ["WrongPayload", "from_s", "until_s"]),
     ],
 )
 def test_what_does_not_fit_is_said(make, values: list[str]) -> None:

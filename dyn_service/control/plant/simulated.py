@@ -178,9 +178,9 @@ class SimulatedRobot:
         self._fault: Fault = ""
         self._deceleration: Array | None = None
         self._pushes: list[tuple[Wrench, int]] = []
-        # only force/torque sensors need external wrenches
-        self._feels = self.measuring is not None and bool(self.measuring.sensors.settings.force_torque)
-        if self._feels:
+        # by force/torque sensors only
+        self._measures_wrenches = self.measuring is not None and bool(self.measuring.sensors.settings.force_torque)
+        if self._measures_wrenches:
             self.engine.record_contacts()
 
     def open(self) -> Reading:
@@ -254,7 +254,7 @@ class SimulatedRobot:
         """Replaces the engine; external wrenches stay."""
         if self._pushes:
             engine.push(self.pushes)
-        if self._feels:
+        if self._measures_wrenches:
             engine.record_contacts()
         self.engine = engine
 
@@ -275,7 +275,7 @@ class SimulatedRobot:
         if self.measuring is None:
             return
         acting = self.pushes
-        if self._feels:
+        if self._measures_wrenches:
             engine = self.engine
             held = braked and (self.free is None or not self.steps)
             acting = [*acting, *(engine.contact_wrenches_at(self.q, self.v, a) if held else engine.contact_wrenches())]

@@ -273,7 +273,7 @@ def repair(path: Path) -> Repaired:
             while data and data[-1].opcode == Opcode.MESSAGE_INDEX:  # possibly incomplete: rebuilt
                 data.pop()
         summary = _Summary(stream, data, path)
-        if ended and not changed and summary.is_said(stream, found[len(data) :], path):
+        if ended and not changed and summary.is_consistent(stream, found[len(data) :], path):
             raise FailedPreconditionError(f"bag {str(path)!r} is whole: there is nothing to repair")
         tail = summary.tail()
         stream.seek(summary.end)
@@ -363,7 +363,7 @@ class _Summary:
         kept = _written([footer])[:-CRC_BYTES]
         return head + text + kept + struct.pack("<I", zlib.crc32(text + kept)) + MAGIC
 
-    def is_said(self, stream: BinaryIO, end: list[Place], path: Path) -> bool:
+    def is_consistent(self, stream: BinaryIO, end: list[Place], path: Path) -> bool:
         """Returns whether the existing end is consistent; missing entries are not faults."""
         try:
             check_summary(stream, end[-1], path)

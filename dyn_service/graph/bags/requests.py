@@ -366,7 +366,7 @@ WITHIN = 1e-9
 _STATES = ("q", "v", "a", "tau", "q_ref", "v_ref", "a_ref")
 _GAINS = ("kp", "kd")
 _OPTIONS = {"passive", "method"}
-_NONE = np.zeros(3)
+_NO_GRAVITY = np.zeros(3)
 MAX_STATES = 10_000
 """Of one request: each is a call from Python."""
 
@@ -430,7 +430,7 @@ class _Peer:
             )
         self._v = np.array([joint.idx_v for joint in joints if joint is not None])
         self._q = [(joint.idx_q, joint.nq) for joint in joints if joint is not None]
-        self._bare = robot.without_passive
+        self._without_passive = robot.without_passive
         self._questions: Mapping[str, Callable[..., Array]] = {
             "inverse_dynamics": self._inverse,
             "forward_dynamics": self._forward,
@@ -468,15 +468,15 @@ class _Peer:
         found: Array = theirs[self._v]
         if not passive:
             return found
-        whole = self._robot.inverse_dynamics(q, v, a, gravity=_NONE)
-        bare = self._bare.inverse_dynamics(q, v, a, gravity=_NONE)
-        return np.asarray(found + (whole - bare), np.float64)
+        whole = self._robot.inverse_dynamics(q, v, a, gravity=_NO_GRAVITY)
+        rigid = self._without_passive.inverse_dynamics(q, v, a, gravity=_NO_GRAVITY)
+        return np.asarray(found + (whole - rigid), np.float64)
 
     def _mass(self, passive: bool, q: Array) -> Array:
         upper = np.triu(self._engine.crba(self._model, self._data, self._theirs(q)))
         whole = upper + np.triu(upper, 1).T
         found: Array = whole[np.ix_(self._v, self._v)]
-        return found + (self._robot.mass_matrix(q) - self._bare.mass_matrix(q)) if passive else found
+        return found + (self._robot.mass_matrix(q) - self._without_passive.mass_matrix(q)) if passive else found
 
     def _forward(self, passive: bool, q: Array, v: Array, tau: Array) -> Array:
         bias = self._inverse(passive, q, v, np.zeros_like(v))

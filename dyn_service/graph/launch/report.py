@@ -46,6 +46,16 @@ _ROBOT = {"name": "robot", "fingerprint": "fingerprint", "joints": "joints"}
 """Keys of the report's `robot`, and their facts."""
 TAIL = 20
 """Number of last lines of a failed process, if its output is not on the screen."""
+MAX_VALUES = 4_000_000
+"""Maximum number of values of all lines on a page, 21 MB: a minute of a Panda at 1 kHz. With more, each line is
+thinned, and the page says so.
+"""
+_SPANS = 8
+"""Maximum number of linked spans per finding."""
+_LONG = 24
+"""Characters of a cell above which it may break into lines."""
+_NOTHING = "Nothing: no fault, no safe stop, no limit reached."
+_OK_STATES = ("stopped", "done", "ready")
 
 
 @dataclass(frozen=True)
@@ -269,17 +279,6 @@ def _keep(path: Path, write: Callable[[IO[bytes]], Any]) -> list[str]:
         return [f"{path.name} could not be written: {error.strerror or error}"]
 
 
-MAX_VALUES = 4_000_000
-"""Maximum number of values of all lines on a page, 21 MB: a minute of a Panda at 1 kHz. With more, each line is
-thinned, and the page says so."""
-_SPANS = 8
-"""Maximum number of linked spans per finding."""
-_LONG = 24
-"""Characters."""
-_NOTHING = "Nothing: no fault, no safe stop, no limit reached."
-_OK_STATES = ("stopped", "done", "ready")
-
-
 def make_page(
     title: str,
     report: Mapping[str, Any],
@@ -292,7 +291,7 @@ def make_page(
     """Returns the page.
 
     columns: By node, its last cells of the live table, by their labels. tails: By node, the last lines of its output,
-    for nodes that failed. files: Files next to the page, relative to it. lines: Gets one for each picture that fails.
+    for nodes that failed. files: Files next to the page, relative to it. lines: Gets a line per failed picture.
     """
     charts: list[str] = []
     # in the order of starting: the plant before its controller; pictures before numbers

@@ -256,7 +256,7 @@ BARE: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         {"payload": {"link": "quill", "mass": 1.0, "cog": [0, 0, 0]}},
         {},
         "inputs.payload",
-        "payload has no 'cog'; its keys are link, mass, com, inertia",
+        "payload has no 'cog'; did you mean 'com'?",
     ),
     ({"payload": {"mass": 1.0}}, {}, "inputs.payload.link", "payload.link must be a name, found nil"),
     (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service import AsyncClient, Client, InvalidArgumentError, Overlay, Payload, Robot, Server
+from dyn_service import AsyncClient, Client, InvalidArgumentError, Payload, Robot, Server
 
 NV = 9
 MASKED = np.ma.MaskedArray(np.zeros(NV), mask=[True] + [False] * (NV - 1))
@@ -90,8 +90,6 @@ def test_both_accept_real_numbers(panda: Robot, tcp_server: Server, name: str) -
 
 
 @pytest.mark.parametrize("mass", [True, np.True_, np.ma.masked, 1j, "1"], ids=repr)
-def test_both_reject_such_a_number_in_a_payload(panda: Robot, tcp_server: Server, mass: Any) -> None:
-    overlay = Overlay(payloads=[Payload("panda_hand", mass)])
-    for error in answers(panda, tcp_server, "gravity_forces", np.zeros(NV), overlay=overlay):
-        assert isinstance(error, InvalidArgumentError), error
-        assert "mass" in str(error)
+def test_no_payload_has_such_a_number(mass: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="mass"):
+        Payload("panda_hand", mass)

@@ -1,6 +1,6 @@
 """The computed-torque controller: requests every torque from a dynamics server, by default at 500 Hz.
 
-The law is `control/laws/computed_torque.py`, the loop `controller_kind.py`.
+The law is in `control/laws/computed_torque.py`, the loop in `controller_kind.py`.
 """
 
 from __future__ import annotations

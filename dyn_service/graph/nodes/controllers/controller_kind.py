@@ -73,6 +73,12 @@ from dyn_service.service.client.sync import Client
 from dyn_service.service.protocol.sockets import is_readable
 from dyn_service.support.parameters import in_range
 
+_LOG = logging.getLogger(__name__)
+STATS_PERIOD_S = 0.5
+WAIT_MS = 100
+RELEASE_S = 0.1
+"""Time for which an ending controller waits for its release to arrive, before it disconnects."""
+
 
 @dataclass(frozen=True)
 class Input:
@@ -195,13 +201,6 @@ def controller_kind(
         check=check,
         spec=spec,
     )
-
-
-_LOG = logging.getLogger(__name__)
-STATS_PERIOD_S = 0.5
-WAIT_MS = 100
-RELEASE_S = 0.1
-"""Time for which an ending controller waits for its release to arrive, before it disconnects."""
 
 
 def run_controller(node: Node[L], spec: LawSpec[L]) -> None:
