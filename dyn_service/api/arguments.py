@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from math import isfinite
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -115,13 +116,13 @@ class _Numbers(Immutable):
     """
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for each in fields(self):  # type: ignore[arg-type]
             value = getattr(self, each.name)
             if each.name == "link":
                 _check_name("link", value)
-            elif value is not None or each.default is not None:
+            elif value is not each.default:
                 _check_numbers(each.name, value)
+        super().__post_init__()
 
 
 _CORES: Mapping[str, tuple[int, ...]] = {"com": (3,), "inertia": (3, 3), "gravity": (3,)}
@@ -129,7 +130,7 @@ _CORES: Mapping[str, tuple[int, ...]] = {"com": (3,), "inertia": (3, 3), "gravit
 
 
 def _check_numbers(name: str, value: Any) -> None:
-    if is_deferred(value):
+    if is_deferred(value) or (value.__class__ is float and name not in _CORES and isfinite(value)):
         return
     array, core = numbers(value), _CORES.get(name, ())
     if array is None or array.shape[max(array.ndim - len(core), 0) :] != core:

@@ -60,7 +60,7 @@ class Vary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     constant: Any = None
     values: Any = None
-    linspace: tuple[Any, Any, Annotated[int, msgspec.Meta(ge=1)]] | None = None
+    linspace: tuple[Any, Any, Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]] | None = None
     uniform: tuple[Any, Any] | Literal["limits"] | None = None
     normal: tuple[Any, Any] | None = None
     recording: str | None = None
@@ -548,11 +548,11 @@ def _numbers(path: str, value: Any, core: tuple[int, ...], *, each: bool = False
     """Returns numbers of this shape, given as such or as one number; with `each` a list of them."""
     try:
         given = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # integers may be too large
         raise wrong(path, f"must be numbers, found {found(value)}") from None
     lead = given.shape[:1] if each else ()
     own = given.shape[len(lead) :]
-    if own not in ((), core) or (each and not given.size):
+    if own not in ((), core) or (each and not (lead and given.size)):
         form = f"one number or {' x '.join(map(str, core))} numbers" if core else "a number"
         form = f"a list, each entry {form}" if each else form
         raise wrong(path, f"must be {form}, found {found(value)}")

@@ -27,6 +27,7 @@ WRONG: list[tuple[Callable[[], Any], str, list[str]]] = [
     (lambda: Payload(["hand"], 1.0), "link", ["['hand']", "name"]),  # type: ignore[arg-type]
     (lambda: Payload("hand", "heavy"), "mass", ["'heavy'", "number"]),
     (lambda: Payload("hand", None), "mass", ["None", "number"]),  # type: ignore[arg-type]
+    (lambda: Payload("hand", [None]), "mass", ["list [None]", "number"]),  # type: ignore[arg-type]
     (lambda: Payload("hand", 1.0, com=(1, 2)), "com", ["tuple (1, 2)", "(..., 3)"]),
     (lambda: Payload("hand", 1.0, inertia=np.ones(3)), "inertia", ["shape (3,)", "(..., 3, 3)"]),
     (lambda: Payload("hand", 1.0, com=(0.0, NAN, 0.0)), "com", ["nan at [1]", "finite"]),
