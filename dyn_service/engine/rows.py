@@ -221,6 +221,8 @@ def operand(name: str, spec: Spec, value: Any, core: tuple[int, ...], joints: in
         if spec.shape in (("nq",), ("nv",)):
             entries = "" if core == (joints,) else f", {spec.shape[0]} = {core[0]}"
             reason = f" ({counted(joints, 'movable joint')}{entries})"
+        elif spec.scalar:
+            reason = f", or a number; one number for each state is {name}[:, None]"
         raise InvalidArgumentError(f"{name} has shape {array.shape}, expected {shape}{reason}", path=path)
     return array
 
