@@ -141,7 +141,7 @@ def broadcast(leads: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*leads.values())
     except ValueError:
-        *most, last = [f"{name} {shape}" for name, shape in leads.items()]
+        *most, last = [f"{name} {shape}" for name, shape in leads.items() if shape]
         raise InvalidArgumentError(
             f"the leading axes of {', '.join(most)} and {last} do not broadcast against each other", path="inputs"
         ) from None
