@@ -96,7 +96,7 @@ ERRORS: list[tuple[str, Callable[[Robot], Any], type[DynError], list[str], str |
         "batches that do not broadcast",
         lambda r: r.bias_forces(np.zeros((3, 2)), np.zeros((4, 2))),
         InvalidArgumentError,
-        ["q (3,)", "v (4,)", "gravity ()"],
+        ["q (3,) and v (4,)"],
         "inputs",
     ),
     (

@@ -157,7 +157,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[DynError], str, str]] = {
     "links that do not fit": (
         {"q": np.zeros((3, 6)), "link": [TOOL, TOOL]},
         InvalidArgumentError,
-        r"the leading axes of q \(3,\), link \(2,\)",
+        r"the leading axes of q \(3,\) and link \(2,\)",
         "inputs",
     ),
 }

@@ -185,7 +185,7 @@ def test_motions_of_another_shape_are_refused_by_name(at: Configuration) -> None
         (lambda: at.integrate(q, v, "long"), r"dt must be a number or \(..., 1\) numbers, found str 'long'"),
         (
             lambda: at.integrate(np.tile(q, (2, 1)), np.tile(v, (3, 1))),
-            r"q \(2,\), v \(3,\) and dt \(\) do not broadcast",
+            r"q \(2,\) and v \(3,\) do not broadcast",
         ),
         (lambda: at.difference(q, q[:-1]), rf"to must be \(..., {at.nq}\) numbers, found shape \({at.nq - 1},\)"),
         (lambda: at.difference(0.0, q), rf"q must be \(..., {at.nq}\) numbers, found float 0.0"),

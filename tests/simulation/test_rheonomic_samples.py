@@ -244,7 +244,7 @@ class TestRefusals:
 
     def test_batches_that_do_not_fit(self, cart: Robot) -> None:
         given = {"cart_slide": np.zeros((2, 5, 3))}
-        with pytest.raises(InvalidArgumentError, match=naming("q0 ()", "v0 (3,)", "prescribed (2,)")):
+        with pytest.raises(InvalidArgumentError, match=naming("v0 (3,)", "prescribed (2,)")):
             cart.simulate_rheonomic(given, [0.0], np.zeros((3, 1)), dt=0.1, steps=2)
         with pytest.raises(InvalidArgumentError, match=naming("prescribed (2,)", "gravity (3,)")):
             cart.simulate_rheonomic(given, [0.0], [0.0], dt=0.1, steps=2, gravity=np.zeros((3, 3)))

@@ -389,5 +389,5 @@ def test_time_may_have_the_leading_axes() -> None:
         one = driven.terms([0.3], [0.1], t)
         np.testing.assert_array_equal(many.position[k], one.position)
         np.testing.assert_array_equal(many.gravity_forces[k], one.gravity_forces)
-    with pytest.raises(InvalidArgumentError, match=r"axes of q \(2,\), q_dot \(\) and t \(5,\) do not broadcast"):
+    with pytest.raises(InvalidArgumentError, match=r"axes of q \(2,\) and t \(5,\) do not broadcast"):
         driven.terms([[0.3], [0.4]], [0.1], times)

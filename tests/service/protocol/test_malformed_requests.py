@@ -138,7 +138,7 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
         7,
         INVALID,
         "inputs",
-        "the leading axes of q (3,), v (4,) and gravity () do not broadcast against each other",
+        "the leading axes of q (3,) and v (4,) do not broadcast against each other",
     ),
     # Arrays as maps
     "array without dtype": (q({"shape": [1], "data": bytes(8)}), 7, INVALID, "inputs.q",
