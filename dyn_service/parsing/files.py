@@ -11,6 +11,7 @@ A xacro file is a program: it evaluates Python and reads files. Only a file that
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from dyn_service.model.mimic import without_mimics
 from dyn_service.parsing import xacro
 from dyn_service.parsing.joint_files import with_joint_file
 from dyn_service.parsing.mjcf import reader as mjcf
-from dyn_service.parsing.quantities import shown_path
+from dyn_service.parsing.quantities import counted, shown_path
 from dyn_service.parsing.sdf import reader as sdf
 from dyn_service.parsing.urdf import reader as urdf
 from dyn_service.parsing.xml_elements import BEFORE_XML, ReadLimits, decode, load
@@ -35,6 +36,10 @@ _READERS: Mapping[str, Reader] = {
     **dict.fromkeys(sdf.ROOTS, sdf.read),
 }
 """Readers by root element; the URDF reader handles all others and reports errors."""
+
+_LOG = logging.getLogger(__name__)
+_LOGGED = 4
+"""Maximum number of notes of a robot in a log line."""
 
 URDF_ROOT = "robot"
 
@@ -111,6 +116,10 @@ def _read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Desc
 def completed(
     description: Description, root: RootType, joints: str | os.PathLike[str] | None, mimic: bool
 ) -> Description:
-    """Applies a joint file, the option `mimic` and the kind of root to a robot."""
+    """Applies a joint file, the option `mimic` and the kind of root to a robot; logs what its reader changed."""
+    changed = [f"{note.element}: {note.text}" for note in description.notes if note.kind == "changed"]
+    if changed:
+        shown = "; ".join(changed[:_LOGGED])
+        _LOG.warning("%s: %s changed: %s", description.source, counted(len(changed), "value"), shown)
     description = description if joints is None else with_joint_file(description, joints)
     return rooted(description if mimic else without_mimics(description), root)

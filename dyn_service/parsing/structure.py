@@ -263,8 +263,8 @@ def _inertial(inertial: Inertial, *, plausible: bool) -> Iterator[str]:
     scale = float(np.abs(inertia).max())
     if is_stand_in(inertial):
         yield (
-            "mass 1 kg and unit inertia at the link's origin is the default of urdfpy and urchin for links "
-            "without <inertial>; if this link has none, read the file itself"
+            "mass 1 kg and unit inertia at the link's origin are what urdfpy and urchin write for a link without "
+            "<inertial>; if it has none, remove them"
         )
         return
     if 0.0 < mass < LIGHTEST_KG:

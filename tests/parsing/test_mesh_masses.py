@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import trimesh
 
+from dyn_service import Robot
 from dyn_service.errors import UrdfError
 from dyn_service.model.description import Description
 from dyn_service.parsing import files as reading
@@ -82,6 +83,37 @@ def test_a_thin_ellipsoid(tmp_path: Path) -> None:
     shape = '<geom type="ellipsoid" size="0.1 0.25 0.4" shellinertia="true" density="3"/>'
     file.write_text(f'<mujoco model="m"><worldbody><body name="b"><joint/>{shape}</body></worldbody></mujoco>')
     compare(reading.read_file(file), file)
+
+
+STILL = """<mujoco><asset>{asset}</asset><worldbody><body name="b"><geom type="mesh" mesh="m"/><body name="arm">
+<joint axis="0 1 0"/><inertial pos=".1 0 0" mass="0.5" diaginertia="1e-3 1e-3 1e-3"/></body></body></worldbody>
+</mujoco>"""
+
+
+def test_a_body_that_does_not_move(folder: Path) -> None:
+    """The load of the joint that carries it depends on its mass."""
+    file = folder / "robot.xml"
+    file.write_text(STILL.format(asset='<mesh name="m" file="parts/m.stl"/>'))
+    compare(reading.read_file(file), file)
+    robot = Robot.from_file(file)
+    load = robot.constraint_forces([0.0], [0.0], robot.gravity_forces([0.0]))
+    weight = mujoco.MjModel.from_xml_path(str(file)).body_mass.sum() * 9.81
+    assert load.wrench[load.joints.index("b_fixed"), 5] == pytest.approx(weight, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("asset", "cause"), [("", "no mesh 'm' in <asset>"), ('<mesh name="m" file="gone.stl"/>', "no file 'gone.stl'")]
+)
+def test_an_unread_mesh_of_a_body_that_does_not_move(
+    folder: Path, asset: str, cause: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = folder / "robot.xml"
+    file.write_text(STILL.format(asset=asset))
+    robot = Robot.from_file(file)
+    (note,) = (note for note in robot.receipt.of_kind("changed") if note.element == "link 'b' geom")
+    assert cause in note.text
+    assert note.text in caplog.text
+    assert robot.tree.inertia[robot.tree.links.index("b")].mass == 0.0
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@
     shapes            those whose group is in `inertiagrouprange`; each has its mass, or volume times density
     afterwards        boundmass, boundinertia, balanceinertia body by body, settotalmass over all of them
 
-Mesh files are opened only for a body that moves and has no other mass (`parsing/shapes.py`).
+Mesh files are opened only for a body that has no other mass (`parsing/shapes.py`). A body that does not move is read
+without mass if its mesh cannot be read: no motion depends on it, only loads, the centre of mass and parameters.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from dyn_service.errors import DynError
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Inertial, Note, Shape
 from dyn_service.parsing import quantities
@@ -49,25 +51,28 @@ def written(values: Values, frame: Pose, place: Place) -> Inertial:
     return Inertial(mass, pose.origin, pose.rotation, np.diag(diagonal))
 
 
-def of_shapes(shapes: Iterable[tuple[Values, Pose]], meshes: Meshes | None) -> tuple[Inertial | None, list[Note]]:
+def of_shapes(shapes: Iterable[tuple[Values, Pose]], meshes: Meshes, moves: bool) -> tuple[Inertial | None, list[Note]]:
     """Returns the inertia of the shapes of a body, each with the pose of its frame in the body.
 
-    `meshes` is None for a body that does not move, so that nothing depends on them.
+    moves: whether the body moves; if not, a mesh that cannot be read has a note instead of an error.
     """
     parts: list[tuple[float, Pose, Vector]] = []
     for values, frame in shapes:
-        found = _shape(values, meshes)
-        if found is None:
-            text = "mass unknown, because it depends on a mesh; not needed, because the body does not move"
-            return None, [values.place.note("reported", text)]
-        mass, pose, moments = found
+        weight = _shape(values, meshes, moves)
+        if isinstance(weight, DynError):
+            text = (
+                f"read without mass, because the body does not move and {weight.message}; loads of fixed joints, "
+                "centre of mass and parameters lack it: add an <inertial> to its body"
+            )
+            return None, [values.place.note("changed", text)]
+        mass, pose, moments = weight
         if mass > LEAST:
             parts.append((mass, frame @ pose, moments))
     return together(parts), []
 
 
-def _shape(values: Values, meshes: Meshes | None) -> tuple[float, Pose, Vector] | None:
-    """Returns mass, kg, pose in its frame, moments (3,) kg m^2; None for a mesh if `meshes` is None."""
+def _shape(values: Values, meshes: Meshes, moves: bool) -> tuple[float, Pose, Vector] | DynError:
+    """Returns mass, kg, pose in its frame, moments (3,) kg m^2; the error for an unread mesh of a still body."""
     settings, nothing = values.settings, (0.0, Pose(), np.zeros(3))
     first, last = settings.groups
     if not first <= values.number("group", 0.0) <= last:
@@ -82,12 +87,15 @@ def _shape(values: Values, meshes: Meshes | None) -> tuple[float, Pose, Vector] 
     if weighs == 0.0 or (weighs is None and density == 0.0) or kind in _WEIGHTLESS:
         return nothing
     if kind in _UNKNOWN or values.text("mesh"):
-        if meshes is None:
-            return None
-        if kind != "mesh":
-            text = f"the mass of a {kind} with a mesh is not supported: add an <inertial> to its body"
-            raise values.place.fault(text)
-        size, principal, moments = meshes.weighed(values.text("mesh") or "", values.place)
+        try:
+            if kind != "mesh":
+                text = f"the mass of a {kind} with a mesh is not supported: add an <inertial> to its body"
+                raise values.place.fault(text)
+            size, principal, moments = meshes.weighed(values.text("mesh") or "", values.place)
+        except DynError as fault:
+            if moves:
+                raise
+            return fault
         pose = values.pose() @ principal
     else:
         pose, sizes = _placed(values, kind)

@@ -309,7 +309,7 @@ class _Reader:
         notes: list[Note] = []
         if settings.inertia_from_geoms == "true" or (settings.inertia_from_geoms == "auto" and body.inertial is None):
             geoms = ((self._geom(body, element, around), frame) for element, around, frame in body.geoms)
-            inertial, notes = inertials.of_shapes(geoms, self._meshes if body.moves else None)
+            inertial, notes = inertials.of_shapes(geoms, self._meshes, body.moves)
         of_shapes = inertial is not None
         if inertial is None and body.inertial is not None:  # where no shape counts it holds all the same
             element, frame = body.inertial

@@ -3,8 +3,8 @@
 Supported are urdfpy and its maintained fork urchin (`links`, `joints`, poses as 4 x 4 matrices) and yourdfpy (the same
 under `.robot`). Changes that these packages make while reading can be undone only in part:
 
-    urdfpy, urchin   replace a missing `<inertial>` by 1 kg and unit inertia (a warning per link); normalise axes, and
-                     replace a zero axis by x
+    urdfpy, urchin   replace a missing `<inertial>` by 1 kg and unit inertia, which is read as no inertia; normalise
+                     axes, and replace a zero axis by x
     yourdfpy         keeps axes as written (normalised here) and damping and friction as text (read as numbers);
                      replaces a missing diagonal moment of inertia by 1; returns part of a robot for broken XML
 
@@ -24,10 +24,13 @@ from dyn_service.model.description import UNUSED_SHAPES, Description, Inertial, 
 from dyn_service.model.joints import Joint as Moves
 from dyn_service.parsing import quantities
 from dyn_service.parsing.quantities import Faults, Place, counted, named, unused
-from dyn_service.parsing.structure import assemble
+from dyn_service.parsing.structure import assemble, is_stand_in
 from dyn_service.parsing.transmissions import not_used
 
 ACCEPTED = "the path of a URDF file, its XML text, or a URDF object of urdfpy, urchin or yourdfpy"
+
+INVENTING = ("urdfpy", "urchin")
+"""Packages that give a link without `<inertial>` 1 kg and unit inertia at the link's origin."""
 
 _NOTHING = object()
 
@@ -94,7 +97,17 @@ def _link(link: object, label: str, notes: list[Note]) -> Link:
     if value is None:
         notes.append(place.note("defaulted", quantities.NO_INERTIA))
         return Link(name, Inertial(mass, com, rotation, np.zeros((3, 3))))
-    return Link(name, Inertial(mass, com, rotation, quantities.inertia_of_matrix(value, place.inside("inertia"))))
+    weight = Inertial(mass, com, rotation, quantities.inertia_of_matrix(value, place.inside("inertia")))
+    package = type(link).__module__.partition(".")[0]
+    # A pose read from a file with rpy="0 0 0" has a sine of -0.0; the stand-in's is the exact identity.
+    if package in INVENTING and is_stand_in(weight) and not np.signbit(np.asarray(inertial.origin, float)).any():
+        text = (
+            f"1 kg and unit inertia at the link's origin, which {package} gives a link without <inertial>: read as no "
+            "inertia; if the file itself has these numbers, read the file"
+        )
+        notes.append(place.note("changed", text))
+        return Link(name)
+    return Link(name, weight)
 
 
 def _joint(joint: object, label: str, notes: list[Note]) -> Joint:

@@ -87,8 +87,8 @@ def test_far_centre_of_mass() -> None:
 def test_stand_in_of_urdfpy() -> None:
     robot = two_links(PLAIN, inertial=f'<inertial><origin/><mass value="1"/>{moments(1, 1, 1)}</inertial>')
     text = (
-        "mass 1 kg and unit inertia at the link's origin is the default of urdfpy and urchin for links "
-        "without <inertial>; if this link has none, read the file itself"
+        "mass 1 kg and unit inertia at the link's origin are what urdfpy and urchin write for a link without "
+        "<inertial>; if it has none, remove them"
     )
     assert notes(robot) == [("warning", "link 'arm'", text, 3)]
 
