@@ -153,16 +153,16 @@ def from_ros(
 ) -> JointValues:
     """Inverse of `to_ros`: converts the two messages, given as maps of their fields, in any order of joints.
 
-    Fields may be lists or arrays. As in ROS, an empty or absent field is not given: v is None unless the messages
-    contain the velocities of all joints, tau is None unless they contain efforts (of joints with one degree of
-    freedom).
+    Fields may be lists or arrays. As in ROS, an empty or absent field is not given, nor is an entry of NaN, which
+    drivers write for joints without a sensor: v is None unless the messages contain the velocities of all joints, tau
+    is None unless they contain efforts (of joints with one degree of freedom).
 
     Raises:
-        InvalidArgumentError: A joint of the robot is missing, has no position or an invalid quaternion, or a field does
-            not have one entry per name. `path` names the field.
+        InvalidArgumentError: A joint of the robot is missing, has no position or an invalid quaternion, a field does
+            not have one entry per name, or a number is infinite. `path` names the field.
     """
     q, v, tau = np.zeros(at.nq), np.zeros(at.nv), np.zeros(at.nv)
-    moves, forced = True, False
+    moves, forced = True, any(joint.nv == 1 for joint in at.joints)
     several_of = multi_dof_joint_state or {}
     single = list(joint_state.get("name", ()))
     values = {field: _field(joint_state, field, len(single)) for field in ("position", "velocity", "effort")}
@@ -171,24 +171,30 @@ def from_ros(
     for name, joint, in_q, in_v in zip(at.names, at.joints, at.q_slices, at.v_slices, strict=True):
         if joint.nv == 1 and name in single:
             k = single.index(name)
-            position, velocity, effort = (array if array is None else array[k] for array in values.values())
+            position, velocity, effort = (_entry(field, array, k, name) for field, array in values.items())
             if position is None:
                 raise InvalidArgumentError(f"the message has no position of joint '{name}'", path="position")
             q[in_q] = position
             moves = moves and velocity is not None
             v[in_v] = 0.0 if velocity is None else velocity
-            forced = forced or effort is not None
+            forced = forced and effort is not None
             tau[in_v] = 0.0 if effort is None else effort
         elif joint.nv > 1 and name in several:
             k = several.index(name)
             if poses is None:
                 raise InvalidArgumentError(f"the message has no transform of joint '{name}'", path="transforms")
             p = _parts(poses[k], "translation", "xyz", f"transforms[{k}]")
+            _check_finite(p, name, f"transforms[{k}].translation")
             q[in_q] = joint.of_pose(_rotation_of(poses[k], name, f"transforms[{k}]").tolist(), p.tolist())
             moves = moves and twists is not None
             if twists is not None:
-                motion = [_parts(twists[k], part, "xyz", f"twist[{k}]") for part in ("angular", "linear")]
-                v[in_v] = np.linalg.pinv(joint.subspace) @ np.concatenate(motion)
+                motion = np.concatenate(
+                    [_parts(twists[k], part, "xyz", f"twist[{k}]") for part in ("angular", "linear")]
+                )
+                moves = moves and not np.isnan(motion).any()
+                if moves:
+                    _check_finite(motion, name, f"twist[{k}]")
+                    v[in_v] = np.linalg.pinv(joint.subspace) @ motion
         else:
             raise InvalidArgumentError(f"the messages have no joint '{name}'", path="joint_names")
     return JointValues(q, v if moves else None, None, tau if forced else None)
@@ -221,6 +227,21 @@ def _field(message: Mapping[str, Any], field: str, count: int) -> Array | None:
         text = f"{field} must be {count} numbers, one for each name, found {found(value)}"
         raise InvalidArgumentError(text, path=field)
     return array
+
+
+def _entry(field: str, array: Array | None, k: int, name: str) -> float | None:
+    """Returns an entry of a field; None if the field is not given or the entry is NaN."""
+    if array is None or math.isnan(array[k]):
+        return None
+    _check_finite(array[k], name, field)
+    return float(array[k])
+
+
+def _check_finite(values: ArrayLike, name: str, path: str) -> None:
+    if not np.isfinite(values).all():
+        raise InvalidArgumentError(
+            f"{path} of joint '{name}' must be finite, found {np.asarray(values).tolist()}", path=path
+        )
 
 
 def _messages(message: Mapping[str, Any], field: str, count: int) -> Sequence[Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from typing import Any
 
@@ -93,10 +94,33 @@ def test_what_the_messages_do_not_give_is_none() -> None:
     assert from_ros(AT, single, several).a is None
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_entries_of_nan_are_not_given(count: int) -> None:
+    """A joint without an encoder has velocity NaN: neither NaN nor 0 may be computed with."""
+    q, v, tau = state(6)
+    messages = to_ros(AT, q, v, tau)
+    single, several = messages["joint_state"], messages["multi_dof_joint_state"]
+    nans = [math.nan] * count
+    without_v = from_ros(AT, {**single, "velocity": nans + single["velocity"][count:]}, several)
+    assert without_v.v is None
+    assert without_v.tau is not None
+    without_tau = from_ros(AT, {**single, "effort": nans + single["effort"][count:]}, several)
+    assert without_tau.tau is None
+    assert without_tau.v is not None
+    twists = [{"angular": dict.fromkeys("xyz", math.nan), "linear": dict.fromkeys("xyz", 0.0)}, *several["twist"][1:]]
+    assert from_ros(AT, single, {**several, "twist": twists}).v is None
+    others = {**single, "name": [*single["name"], "gripper"]}
+    others |= {field: [*single[field], math.nan] for field in ("position", "velocity", "effort")}
+    np.testing.assert_array_equal(from_ros(AT, others, several).v, from_ros(AT, single, several).v)
+
+
 MISSING: list[tuple[str, Any, str, list[str]]] = [
     ("position", [0.1, 0.2], "position", ["position", "3", "[0.1", "0.2"]),
     ("position", [], "position", ["'j1'"]),
     ("position", None, "position", ["'j1'"]),
+    ("position", [math.nan, 0.1, 0.2], "position", ["'j1'"]),
+    ("position", [math.inf, 0.1, 0.2], "position", ["'j1'", "inf"]),
+    ("velocity", [-math.inf, 0.1, 0.2], "velocity", ["'j1'", "-inf"]),
     ("position", ["a", "b", "c"], "position", ["position", "3"]),
     ("velocity", [0.1], "velocity", ["velocity", "3", "[0.1]"]),
     ("effort", np.zeros(4), "effort", ["effort", "3", "(4,)"]),
