@@ -87,12 +87,16 @@ class MimicDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitsDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of the movable joints, in the order of `q` and `v`; None if absent."""
+    """Limits of the movable joints, in the order of `q` and `v`; None if absent. acceleration, jerk: [] if no joint has
+    one.
+    """
 
     lower: list[float | None]
     upper: list[float | None]
     velocity: list[float | None]
     effort: list[float | None]
+    acceleration: list[float | None] = []
+    jerk: list[float | None] = []
 
 
 class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):

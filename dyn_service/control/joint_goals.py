@@ -307,7 +307,7 @@ def _within(motion: Piecewise, names: Sequence[str], limits: MotionLimits) -> No
 def motion_limits(on: Configuration, of: Limits, velocity: float, acceleration: Array, jerk: Array) -> MotionLimits:
     """Returns the limits of goals' motions: the robot's, with this share of its velocity limits.
 
-    acceleration, jerk: (n,) per s^2 and s^3.
+    acceleration, jerk: (n,) per s^2 and s^3; the robot's own limits apply too.
 
     Raises:
         InvalidArgumentError: The share is not in (0, 1], or a joint has several degrees of freedom.
@@ -317,6 +317,7 @@ def motion_limits(on: Configuration, of: Limits, velocity: float, acceleration: 
     several = [name for name, joint in zip(on.names, on.joints, strict=True) if not joint.rate_is_velocity]
     if several:
         raise InvalidArgumentError(f"goals need joints with one degree of freedom: '{several[0]}' has several")
+    acceleration, jerk = np.minimum(acceleration, of.acceleration), np.minimum(jerk, of.jerk)
     return MotionLimits(of.lower, of.upper, velocity * of.speeds, acceleration, jerk)
 
 

@@ -280,6 +280,8 @@ def described(tree: Tree, sizes: Sizes, gravity: tuple[float, float, float]) -> 
             upper=_finite(limits.upper),
             velocity=_finite(limits.velocity),
             effort=_finite(limits.effort),
+            acceleration=_finite(limits.acceleration) if np.isfinite(limits.acceleration).any() else [],
+            jerk=_finite(limits.jerk) if np.isfinite(limits.jerk).any() else [],
         ),
         gravity=gravity,
         passive=tuple(part for part in PASSIVE_PARTS if part in tree.passive.acts),

@@ -177,4 +177,5 @@ def _limits(movable: list[tuple[DescribedJoint, Joint]], following: _Following) 
         repeated = (getattr(of, name) for joint, of in found for _ in range(getattr(joint, entries)))
         return np.array([*repeated], dtype=np.float64)
 
-    return Limits(column("nq", "lower"), column("nq", "upper"), column("nv", "velocity"), column("nv", "effort"))
+    rates = (column("nv", name) for name in ("velocity", "effort", "acceleration", "jerk"))
+    return Limits(column("nq", "lower"), column("nq", "upper"), *rates)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -38,14 +38,16 @@ _ROUNDED = 16 * float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """Joint limits. lower, upper: (nq,) rad | m. velocity: (nv,) rad/s | m/s. effort: (nv,) N m | N. Infinite if
-    absent.
+    """Joint limits. lower, upper: (nq,) rad | m. velocity: (nv,) rad/s | m/s. effort: (nv,) N m | N. acceleration, also
+    of decelerations, and jerk: (nv,) per s^2 and s^3, or one number. Infinite if absent.
     """
 
     lower: Array
     upper: Array
     velocity: Array
     effort: Array
+    acceleration: Array = field(default_factory=lambda: np.array(np.inf))
+    jerk: Array = field(default_factory=lambda: np.array(np.inf))
 
     @property
     def speeds(self) -> Array:

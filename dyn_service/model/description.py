@@ -89,12 +89,15 @@ class Link:
 
 @dataclass(frozen=True)
 class Limit:
-    """`<limit>`; None for absent attributes (URDF's defaults: lower = upper = 0)."""
+    """`<limit>`; None for absent attributes (URDF's defaults: lower = upper = 0). The last three are of URDF 1.2."""
 
     lower: float | None = None
     upper: float | None = None
     effort: float | None = None
     velocity: float | None = None
+    acceleration: float | None = None
+    deceleration: float | None = None
+    jerk: float | None = None
 
 
 @dataclass(frozen=True)

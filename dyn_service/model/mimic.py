@@ -29,12 +29,16 @@ negligible."""
 
 
 class Bounds(NamedTuple):
-    """Limits of a joint with one degree of freedom: rad | m, rad/s | m/s, N m | N; infinite if absent."""
+    """Limits of a joint with one degree of freedom: rad | m, rad/s | m/s, N m | N, rad/s^2 | m/s^2, rad/s^3 | m/s^3;
+    infinite if absent. acceleration: also of decelerations.
+    """
 
     lower: float = -math.inf
     upper: float = math.inf
     velocity: float = math.inf
     effort: float = math.inf
+    acceleration: float = math.inf
+    jerk: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -136,8 +140,11 @@ def bounds(joint: Joint) -> Bounds:
     limit = joint.limit
     if limit is None or joint.moves.nv != 1:
         return Bounds()
-    given = zip((limit.lower, limit.upper, limit.velocity, limit.effort), Bounds(), strict=True)
-    limits = Bounds(*(absent if value is None else value for value, absent in given))
+    written = zip((limit.lower, limit.upper, limit.velocity, limit.effort), Bounds(), strict=False)
+    limits = Bounds(*(absent if value is None else value for value, absent in written))
+    rates = (limit.acceleration, limit.deceleration, limit.jerk)
+    acceleration, deceleration, jerk = (math.inf if not value or value < 0.0 else value for value in rates)
+    limits = limits._replace(acceleration=min(acceleration, deceleration), jerk=jerk)
     return limits if joint.moves.ranged else limits._replace(lower=-math.inf, upper=math.inf)
 
 
@@ -160,8 +167,10 @@ def narrowed_limits(leader: Joint, mimics: Iterable[tuple[Joint, Mimic]]) -> Nar
             if narrower != found and not narrower.lower < narrower.upper:
                 disjoint.append(joint.name)
                 narrower = found
-        if limits.velocity > 0.0:
-            narrower = narrower._replace(velocity=min(narrower.velocity, limits.velocity / abs(m)))
+        for name in ("velocity", "acceleration", "jerk"):
+            if getattr(limits, name) > 0.0:
+                rate = min(getattr(narrower, name), getattr(limits, name) / abs(m))
+                narrower = narrower._replace(**{name: rate})
         if limits.effort > 0.0:
             narrower = narrower._replace(effort=min(narrower.effort, limits.effort * abs(m)))
         if narrower != found:

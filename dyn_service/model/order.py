@@ -112,6 +112,8 @@ class Order:
                 upper=[limits.upper[k] for k in q],
                 velocity=[limits.velocity[k] for k in v],
                 effort=[limits.effort[k] for k in v],
+                acceleration=[limits.acceleration[k] for k in v if limits.acceleration],
+                jerk=[limits.jerk[k] for k in v if limits.jerk],
             ),
         )
 

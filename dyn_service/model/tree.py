@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -78,7 +78,7 @@ class Tree:
         """Makes the arrays read-only, because compiled kernels contain their numbers as constants."""
         joints = (array for joint in self.inboard for array in joint.numbers)
         bodies = (array for body in self.inertia for array in (body.moment, body.about_origin, *(body.centre or ())))
-        limits = (self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort)
+        limits = (getattr(self.limits, limit.name) for limit in fields(self.limits))
         places = (*self.rotation, *self.origin)
         for array in (*joints, *places, *bodies, *limits, *self.passive.arrays, self.free):
             if isinstance(array, np.ndarray):  # not a symbol
@@ -304,6 +304,9 @@ class Tree:
         for body in self.inertia:
             numbers += [np.atleast_1d(body.mass), body.moment, body.about_origin, *(body.centre or ())]
         numbers += [self.limits.lower, self.limits.upper, self.limits.velocity, self.limits.effort]
+        # Only if there are any, so that the fingerprints of robots without them stay.
+        rates = [self.limits.acceleration, self.limits.jerk]
+        numbers += rates if any(np.isfinite(rate).any() for rate in rates) else []
         for array in numbers:
             # Adding zero turns -0.0 into 0.0: the same robot must not have two fingerprints.
             digest.update((np.asarray(array, dtype="<f8") + 0.0).tobytes())

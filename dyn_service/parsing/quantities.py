@@ -213,16 +213,26 @@ def inertia_of_matrix(value: Any, place: Place) -> Matrix:
     return matrix / 2 + matrix.T / 2
 
 
-def limit_notes(joint: Joint, limit: Limit | None, place: Place) -> list[Note]:
-    """Returns notes on missing limits that URDF requires; they are not errors, because no torque depends on them."""
-    if not joint.ranged:
-        return []
-    if limit is None:
-        return [place.note("defaulted", "no <limit>, which URDF requires: the joint is unlimited")]
-    missing = [name for name in ("lower", "upper") if getattr(limit, name) is None]
-    if not missing:
-        return []
-    return [place.note("defaulted", f"the <limit> has no {' and no '.join(missing)}: unlimited there")]
+def checked_limit(joint: Joint, limit: Limit | None, place: Place, notes: list[Note]) -> Limit | None:
+    """Returns the limit of a URDF joint, see `ranged_limit`.
+
+    `notes` receives notes on missing limits that URDF requires; they are no errors, because no torque depends on them.
+    """
+    missing = [name for name in ("lower", "upper") if getattr(limit, name, None) is None]
+    if joint.ranged and missing:
+        text = f"the <limit> has no {' and no '.join(missing)}: unlimited there"
+        text = "no <limit>, which URDF requires: the joint is unlimited" if limit is None else text
+        notes.append(place.note("defaulted", text))
+    return ranged_limit(joint, limit, place, notes)
+
+
+def ranged_limit(joint: Joint, limit: Limit | None, place: Place, notes: list[Note]) -> Limit | None:
+    """Returns the limit of a joint; without lower and upper, and with a note, if the joint's position has no range."""
+    if limit is None or joint.ranged or not joint.nv or (limit.lower is None and limit.upper is None):
+        return limit
+    text = f"lower and upper of its <limit>: the position of a {joint.type} joint has no range"
+    notes.append(place.note("dropped", text))
+    return replace(limit, lower=None, upper=None)
 
 
 def degree_note(rpy: Vector, origin: Place) -> list[Note]:

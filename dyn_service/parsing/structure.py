@@ -345,19 +345,21 @@ def _joint(joint: Joint) -> Iterator[str]:
         yield f"friction {joint.friction:g} is negative: it adds energy to the joint"
     if limit is None:
         return
-    turns_on = joint.moves.nv == 1 and not joint.moves.ranged
-    if limit.lower is not None and limit.upper is not None and not turns_on:
+    if limit.lower is not None and limit.upper is not None:
         if limit.lower > limit.upper:
             yield f"lower limit {limit.lower:g} is above upper limit {limit.upper:g}"
         elif limit.lower == limit.upper:
             yield f"lower and upper limit are both {limit.lower:g}: the joint cannot move"
-    bounds = {"effort": limit.effort, "velocity": limit.velocity}
+    bounds = {name: getattr(limit, name) for name in ("effort", "velocity", "acceleration", "deceleration", "jerk")}
     for what, value in bounds.items():
         if value is not None and value < 0.0:
             yield f"{what} limit {value:g} is negative"
     zero = [what for what, value in bounds.items() if value == 0.0]
     if zero and joint.mimic is None:  # limits of mimic joints are ignored
-        yield f"{' and '.join(zero)} limit 0: the joint cannot move; if it is unlimited, remove the limit"
+        meanings = [f"{what} limit 0 means no {'motor' if what == 'effort' else 'limit'}" for what in zero]
+        yield f"{', '.join(meanings)}; remove limits that are unknown"
+    if limit.effort is not None and joint.friction >= limit.effort > 0.0:
+        yield f"friction {joint.friction:g} is not below the effort limit {limit.effort:g}: no motor moves the joint"
 
 
 TWO_TURNS = 4.0 * math.pi

@@ -172,7 +172,9 @@ LEADER = Bounds(-1.0, 1.0, 2.0, 5.0)
 def test_leaders_keep_their_followers_limits(follower: str, relation: str, expected: Bounds) -> None:
     described = read_text(hand(f"a|revolute|{limit(-1, 1)}", f"b|revolute|{follower}{relation}"))
     found = tree_of(described).limits
-    assert [x.tolist() for x in (found.lower, found.upper, found.velocity, found.effort)] == [[x] for x in expected]
+    assert {name: getattr(found, name).tolist() for name in Bounds._fields} == {
+        name: [value] for name, value in expected._asdict().items()
+    }
 
 
 @pytest.mark.parametrize(("own", "follower"), [((0, 0), (0.5, 1)), ((0, 0), (-1, -0.5)), ((0, 0), (-1, 1))])

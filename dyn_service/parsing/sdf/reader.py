@@ -647,7 +647,7 @@ class Joints:
         self._unread.keep(element, _AXIS, ())
         axis = quantities.unit_axis(element.inner_numbers("xyz", (0.0, 0.0, 1.0)), element.place, self._notes)
         axis = self._axis_in(joint, element) @ axis
-        limit = self._limit(element)
+        limit = quantities.ranged_limit(moves, self._limit(element), place, self._notes)
         if kind == "revolute" and (limit is None or (limit.lower is None and limit.upper is None)):
             kind = "continuous"
         dynamics = element.child("dynamics") or Element("dynamics", {}, element.line)

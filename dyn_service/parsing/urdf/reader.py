@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import fields
 from itertools import islice
 
 import numpy as np
@@ -235,8 +236,7 @@ class _Reader:
         parent, child = (self._needed(element, end, ("link",)).name("link") for end in ("parent", "child"))
         xyz, rotation = self._origin(element, quantities.NO_JOINT_ORIGIN)
         axis = self._axis(element, moves)
-        limit = self._limit(element)
-        self._notes += quantities.limit_notes(moves, limit, element.place)
+        limit = quantities.checked_limit(moves, self._limit(element), element.place, self._notes)
         dynamics = self._child(element, "dynamics", ("damping", "friction"))
         damping, friction = (dynamics.number(key, 0.0) if dynamics else 0.0 for key in ("damping", "friction"))
         mimic = self._mimic(element)
@@ -261,7 +261,7 @@ class _Reader:
         return quantities.unit_axis(values, element.place, self._notes) if moves.nv else default
 
     def _limit(self, joint: Element) -> Limit | None:
-        names = ("lower", "upper", "effort", "velocity")
+        names = tuple(field.name for field in fields(Limit))
         element = self._child(joint, "limit", names)
         if element is None:
             return None

@@ -18,7 +18,7 @@ from dyn_service.parsing.joint_chains import Names
 from dyn_service.parsing.pose import Pose, quaternion_of
 from dyn_service.parsing.shapes import FIRST_HIDDEN, stretched
 from dyn_service.parsing.structure import WORLD
-from dyn_service.parsing.writing.text import Tag, document, number, numbers
+from dyn_service.parsing.writing.text import Tag, document, lost_limits, number, numbers
 
 _TYPES = {
     "revolute": "hinge", "continuous": "hinge", "prismatic": "slide", "spherical": "ball", "ball": "ball",
@@ -241,8 +241,12 @@ class _Writer:
             self._tell("dropped", joint, "a one-sided limit: MuJoCo's limits have both sides")
         if limit.effort is not None and limit.effort > 0.0:
             said["actuatorfrcrange"] = numbers([-limit.effort, limit.effort])
+        elif limit.effort is not None:
+            self._tell("dropped", joint, f"its effort limit {limit.effort:g}")
         if limit.velocity is not None:
             self._tell("dropped", joint, f"its velocity limit {limit.velocity:g}")
+        for text in lost_limits(joint):
+            self._tell("dropped", joint, text)
         return said
 
     def _tell(self, kind: str, joint: Joint, text: str) -> None:

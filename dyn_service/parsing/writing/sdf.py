@@ -11,12 +11,13 @@ import numpy as np
 from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.errors import UnimplementedError
 from dyn_service.model.arrays import Matrix, Vector
-from dyn_service.model.description import ROOT_JOINT, Description, Inertial, Joint, Link, Note, Shape
+from dyn_service.model.description import ROOT_JOINT, Description, Inertial, Joint, Link, Note, Shape, outward
 from dyn_service.parsing.joint_chains import Names
 from dyn_service.parsing.pose import quaternion_of
+from dyn_service.parsing.quantities import X_AXIS
 from dyn_service.parsing.structure import WORLD
 from dyn_service.parsing.transmissions import RATIO, ROTOR
-from dyn_service.parsing.writing.text import Tag, document, limits, moments, number, numbers, roles, sizes
+from dyn_service.parsing.writing.text import Tag, document, limits, lost_limits, moments, number, numbers, roles, sizes
 
 VERSION = "1.11"
 
@@ -33,6 +34,7 @@ def write(description: Description) -> tuple[str, list[Note]]:
         UnimplementedError: SDFormat lacks a joint type (planar, floating).
     """
     description, notes = _floating_by_itself(description)
+    description = _held(description, notes)
     description = _renamed(description, notes)
     drakes = any(map(_rotor, description.joints))
     root = Tag("sdf", {"version": VERSION, "xmlns:drake": "drake.mit.edu" if drakes else None})
@@ -56,9 +58,6 @@ def write(description: Description) -> tuple[str, list[Note]]:
     for joint in description.joints:
         model.children.append(_joint(joint))
         notes += _unsaid(joint)
-    if description.root == "fixed" and not any(joint.parent == WORLD for joint in description.joints):
-        text = "its root is fixed, which is not written: in SDFormat a model without a joint to the world floats"
-        notes.append(Note("dropped", f"robot '{description.name}'", text))
     return document(root), notes
 
 
@@ -75,6 +74,18 @@ def _floating_by_itself(description: Description) -> tuple[Description, list[Not
     )
     note = Note("changed", f"joint '{free.name}'", text)
     return replace(description, links=links, joints=joints, root="floating"), [note]
+
+
+def _held(description: Description, notes: list[Note]) -> Description:
+    """Adds a joint between the world and a fixed root: in SDFormat a model without one floats."""
+    if description.root != "fixed" or any(joint.parent == WORLD for joint in description.joints):
+        return description
+    root = outward(description)[0]
+    name = Names(joint.name for joint in description.joints).new(f"{root}_fixed")
+    text = f"its fixed root is written as joint '{name}' between the link '{WORLD}', which is new, and '{root}'"
+    notes.append(Note("changed", f"robot '{description.name}'", text))
+    joint = Joint(name, "fixed", WORLD, root, np.zeros(3), np.eye(3), np.array(X_AXIS))
+    return replace(description, joints=(joint, *description.joints))
 
 
 def _renamed(description: Description, notes: list[Note]) -> Description:
@@ -183,4 +194,8 @@ def _unsaid(joint: Joint) -> list[Note]:
         said.append(f"its friction width {joint.friction_width:g}")
     if "axis" not in joint.moves.parameters and (joint.damping or joint.friction):
         said.append("damping or friction of a ball joint")
-    return [Note("dropped", f"joint '{joint.name}'", f"{text} is not written: use a joint file") for text in said]
+    notes = [Note("dropped", f"joint '{joint.name}'", f"{text} is not written: use a joint file") for text in said]
+    return [
+        *notes,
+        *(Note("dropped", f"joint '{joint.name}'", f"{text} is not written") for text in lost_limits(joint)),
+    ]

@@ -71,10 +71,19 @@ def moments(inertia: Matrix) -> dict[str, str]:
     return {name: number(inertia[at]) for name, at in entries.items()}
 
 
-def limits(joint: Joint) -> dict[str, str]:
+RATES = ("acceleration", "deceleration", "jerk")
+"""Limits that only URDF has."""
+
+
+def limits(joint: Joint, names: Sequence[str] = ("lower", "upper", "effort", "velocity")) -> dict[str, str]:
     """Returns the limits of a joint by their names in URDF and SDFormat."""
-    given = ((name, getattr(joint.limit, name, None)) for name in ("lower", "upper", "effort", "velocity"))
-    return {name: number(value) for name, value in given if value is not None}
+    values = ((name, getattr(joint.limit, name, None)) for name in names)
+    return {name: number(value) for name, value in values if value is not None}
+
+
+def lost_limits(joint: Joint) -> list[str]:
+    """Returns a text for each limit of a joint that only URDF has."""
+    return [f"its {name} limit {value}" for name, value in limits(joint, RATES).items()]
 
 
 def roles(shape: Shape) -> list[str]:

@@ -11,7 +11,7 @@ from dyn_service.parsing.pose import rpy_of
 from dyn_service.parsing.transmissions import RATIO, ROTOR
 from dyn_service.parsing.transmissions import TAG as TRANSMISSION
 from dyn_service.parsing.urdf.reader import PITCH
-from dyn_service.parsing.writing.text import Tag, document, limits, moments, number, numbers, roles, sizes
+from dyn_service.parsing.writing.text import RATES, Tag, document, limits, moments, number, numbers, roles, sizes
 
 _DRAKES = {"spherical": "ball", "ball": "ball", "screw": "screw"}
 
@@ -71,7 +71,7 @@ def _joint(joint: Joint) -> Tag:
     if "axis" in joint.moves.parameters:
         tag.add("axis", xyz=numbers(joint.axis))
     if joint.limit is not None:
-        tag.add("limit", **limits(joint))
+        tag.add("limit", **limits(joint), **limits(joint, RATES))
     if joint.damping or joint.friction:
         tag.add("dynamics", damping=number(joint.damping), friction=number(joint.friction))
     if joint.mimic is not None:

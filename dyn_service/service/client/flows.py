@@ -420,6 +420,8 @@ class RemoteRobotProperties(RobotProperties):
             upper=_filled(given.upper, np.inf),
             velocity=_filled(given.velocity, np.inf),
             effort=_filled(given.effort, np.inf),
+            acceleration=_filled(given.acceleration or [None] * len(given.velocity), np.inf),
+            jerk=_filled(given.jerk or [None] * len(given.velocity), np.inf),
         )
         try:
             super().__init__(description, Configuration.of_description(description), limits)

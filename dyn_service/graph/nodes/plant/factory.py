@@ -123,7 +123,8 @@ def make_servo(robot: Robot, p: PlantParameters) -> Servo:
 def approach(robot: Robot, p: PlantParameters) -> Array:
     """Returns the accelerations (nv,) rad/s^2 | m/s^2 towards far positions. robot: the model.
 
-    By default all joints can accelerate together, in the middle of their limits, with `EFFORT_SHARE` of their efforts.
+    By default all joints can accelerate together, in the middle of their limits, with `EFFORT_SHARE` of their efforts,
+    and within the robot's own limits of acceleration.
     """
     n, said, limits = robot.nv, p.drive.acceleration, robot.limits
     if said != []:
@@ -133,7 +134,8 @@ def approach(robot: Robot, p: PlantParameters) -> Array:
     inertia = robot.inverse_dynamics(np.tile(q, (n, 1)), np.zeros((n, n)), np.eye(n)) - weight
     with np.errstate(divide="ignore"):
         able = EFFORT_SHARE * limits.efforts / np.abs(inertia).sum(axis=0)
-    return np.minimum(np.where(able > 0.0, able, np.inf), limits.speeds / RISE_S)
+    able = np.minimum(np.where(able > 0.0, able, np.inf), limits.acceleration)
+    return np.minimum(able, limits.speeds / RISE_S)
 
 
 def prepare(robot: Robot, interfaces: tuple[Interface, ...], p: PlantParameters) -> None:
