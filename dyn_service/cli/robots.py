@@ -68,6 +68,7 @@ def check(
         bool,
         typer.Option("--kernels/--no-kernels", help="Compile the kernels of control loops, for their certificates."),
     ] = True,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 if there are warnings.")] = False,
 ) -> int:
     """Read a robot; report masses, merged links, defaults, unused parts, warnings, and rounding errors of kernels."""
     from rich.console import Console
@@ -87,7 +88,7 @@ def check(
             tell(prepare(robot, ["control"], bar))
         receipt = robot.receipt
         say_json(receipt.to_dict()) if json_output else say(receipt.render())
-        return 0
+        return _status(receipt, strict)
     from dyn_service.formulations.verification import survey
 
     found = survey(robot, states=states)
@@ -101,7 +102,14 @@ def check(
         raise FailedPreconditionError(
             f"{file}: the formulations differ by {found['worst']:.1e}, expected at most {bound:g}"
         )
-    return 0
+    return _status(robot.receipt, strict)
+
+
+def _status(receipt: Any, strict: bool) -> int:
+    """Returns the exit status of `dyn check`: 1 if it is strict and there are warnings."""
+    if count := len(receipt.of_kind("warning")) if strict else 0:
+        tell(f"{receipt.source}: warnings: {count}, expected none with --strict")
+    return int(count > 0)
 
 
 def convert(

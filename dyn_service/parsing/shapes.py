@@ -17,7 +17,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -331,6 +331,17 @@ def stretched(kind: str, sizes: Sequence[float], by: float) -> tuple[float, ...]
     """Scales the lengths of boxes, cylinders and capsules: `by` = 2 converts half lengths to those of `Shape`."""
     radii = {"box": 0, "cylinder": 1, "capsule": 1}.get(kind, 3)
     return (*sizes[:radii], *(by * size for size in sizes[radii:]))
+
+
+def filled(shapes: Iterable[Shape]) -> Inertial | None:
+    """Returns the inertia of boxes, cylinders, .. of density 1 kg/m^3 in the link's frame; None if there are none."""
+    parts = []
+    for shape in shapes:
+        if shape.kind in SOLIDS and not shape.unread:
+            volume, moments = SOLIDS[shape.kind](*stretched(shape.kind, shape.size, 0.5))
+            if volume > 0.0:
+                parts.append((volume, Pose(shape.rotation, shape.xyz), volume * moments))
+    return together(parts)
 
 
 def together(parts: Sequence[tuple[float, Pose, Vector]]) -> Inertial | None:

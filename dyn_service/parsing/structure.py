@@ -59,6 +59,7 @@ from dyn_service.model.description import FIXED_ROOT, Description, Inertial, Joi
 from dyn_service.model.inertia import principal_moments
 from dyn_service.model.joints import Joint as Moves
 from dyn_service.parsing.quantities import Faults, Place, counted, listed, named, quoted
+from dyn_service.parsing.shapes import SOLIDS, filled
 from dyn_service.support.suggestions import did_you_mean
 
 WORLD = "world"
@@ -251,11 +252,28 @@ def _warning(description: Description, element: Link | Joint, text: str) -> Note
 def _inertials(description: Description, *, plausible: bool) -> Iterator[Note]:
     """Warns about inertias. plausible: the robot's units are plausible, so that single links can be checked."""
     told = {note.line for note in description.notes if note.kind == "defaulted" and note.line}
+    links = {link.name: link for link in description.links}
     for link in description.links:
         by_default = link.line in told and link.inertial is not None and is_stand_in(link.inertial)
         if link.inertial is not None and not by_default:  # the reader has a note on it
+            other_side = links.get(_SIDE.sub(lambda side: _OTHER_SIDE[side[0]], link.name), link)
+            contrast = _contrast(link, other_side)
             for text in _inertial(link.inertial, plausible=plausible):
-                yield _warning(description, link, text)
+                yield _warning(description, link, text + contrast)
+
+
+_OTHER_SIDE = {"left": "right", "Left": "Right", "LEFT": "RIGHT", "l": "r", "L": "R"}
+_OTHER_SIDE |= {other: side for side, other in _OTHER_SIDE.items()}
+_SIDE = re.compile("left|right|Left|Right|LEFT|RIGHT|(?<![A-Za-z])[lrLR](?![A-Za-z])")
+
+
+def _contrast(link: Link, twin: Link) -> str:
+    """Returns the moments of the link on the other side, if it has the same mass and the moments of a body."""
+    own, other = link.inertial, twin.inertial
+    if own is None or other is None or twin is link or other.mass != own.mass or any(_inertial(other, plausible=False)):
+        return ""
+    moments = ", ".join(f"{moment:.4g}" for moment in principal_moments(other.inertia).tolist())
+    return f"; {quoted(twin.name)}, with the same mass, has principal moments {moments} kg m^2"
 
 
 def _inertial(inertial: Inertial, *, plausible: bool) -> Iterator[str]:
@@ -392,6 +410,14 @@ SMALLEST_SHARE = 0.1
 """Relative to the robot's largest distance; smaller distances say nothing about a body's size."""
 FAINT_GYRATION_M = 1e-6
 """Below this, moments are those of a point mass."""
+EVEN_MOMENTS, MOST_MOMENTS = 1.98, 2.97
+"""Moments of inertia relative to those of an evenly filled shape, from which they are doubted, 1 % below 2 and 3. A
+hollow body has up to 5/3, a box with all mass at its corners 3, so 3 is for shapes that may not be the whole link."""
+CENTRED = 0.2
+"""Distance of the centres of mass of link and shapes, relative to the shapes' radius of gyration, up to which the
+shapes are taken for the body. The Panda's identified inertias are 0.25 to 1.3 away."""
+LIGHT_SHARE = 0.01
+"""Relative to the robot's mass; inertias of lighter links are often placeholders, as their shapes are."""
 FAINT_SHARE = 1e-6
 """Relative to the robot's mass; lighter links have placeholder masses."""
 
@@ -506,6 +532,8 @@ def _gyrations(description: Description, sizes: _Sizes) -> Iterator[Note]:
                 f"centres of mass about it: too much inertia for {inertial.mass:g} kg"
             )
             yield _warning(description, link, text)
+        elif inertial.mass > LIGHT_SHARE * total:
+            yield from (_warning(description, link, text) for text in _beyond_shapes(link, inertial))
         density = _least_density(inertial)
         if density > OSMIUM_KG_M3:
             text = (
@@ -513,6 +541,24 @@ def _gyrations(description: Description, sizes: _Sizes) -> Iterator[Note]:
                 f"densest matter has {OSMIUM_KG_M3:g}"
             )
             yield _warning(description, link, text)
+
+
+def _beyond_shapes(link: Link, inertial: Inertial) -> Iterator[str]:
+    """Warns about moments that the link's own boxes, cylinders, .. show to be too large."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        even = filled(link.shapes)
+        if even is None:
+            return
+        spread = float(np.trace(even.inertia)) / even.mass
+        ratio = float(np.trace(inertial.inertia)) / inertial.mass / spread
+        is_centred = _length(inertial.com - even.com) < CENTRED * math.sqrt(spread / 2.0)
+    whole = all(shape.kind in SOLIDS and not shape.unread for shape in link.shapes)
+    if is_centred and ratio >= (EVEN_MOMENTS if whole else MOST_MOMENTS):
+        kinds = " and ".join(sorted({shape.kind for shape in link.shapes if shape.kind in SOLIDS}))
+        yield (
+            f"its moments of inertia are {ratio:.3g} times those of {inertial.mass:g} kg that fill its {kinds} evenly: "
+            "probably too much inertia"
+        )
 
 
 def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:

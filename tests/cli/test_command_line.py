@@ -369,6 +369,18 @@ def test_check(dyn_here: Here) -> None:
     assert found == json.loads(json.dumps(robot.receipt.to_dict()))
 
 
+@pytest.mark.parametrize("options", [["--no-kernels"], ["--no-kernels", "--json"], ["--dynamics", "--states", "1"]])
+@pytest.mark.parametrize("effort", ["1", "0"])
+def test_strict_check_fails_with_warnings(dyn_here: Here, tmp_path: Path, effort: str, options: list[str]) -> None:
+    file = tmp_path / "robot.urdf"
+    scara = (URDF / "pendulum.urdf").read_text("utf-8")
+    file.write_text(re.sub(r'effort="[0-9.]+"', f'effort="{effort}"', scara), "utf-8")
+    assert dyn_here("check", file, *options)[0] == 0
+    status, _, errors = dyn_here("check", file, *options, "--strict")
+    warns = effort == "0"
+    assert (status, "warnings: 1, expected none with --strict" in errors) == (warns, warns)
+
+
 def listed(dyn_here: Here) -> dict[str, tuple[list[str], list[str]]]:
     """Inputs and options as `--list` prints them, and outputs, by query."""
     text = dyn_here("call", "--list")[1]

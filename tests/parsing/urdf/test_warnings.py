@@ -213,3 +213,71 @@ def test_mass_counts_through_links_that_have_none(third: str) -> None:
     found = read_text(f'<robot name="r">{links}{joints}</robot>').notes
     told = ["joint 'b' moves this link, and neither it nor the links welded to it have mass"]
     assert [note.text for note in found if note.kind == "warning"] == ([] if third == "fixed" else told)
+
+
+def shaped(shape: str, moments_of_1_kg: tuple[float, float, float], factor: float, more: str = "") -> str:
+    """A robot of two links: `a`, of 2 kg, has a shape; `b` is beyond it."""
+    values = (factor * 2.0 * moment for moment in moments_of_1_kg)
+    inertia = '<inertia ixx="{:.4g}" ixy="0" ixz="0" iyy="{:.4g}" iyz="0" izz="{:.4g}"/>'.format(*values)
+    return f"""<robot name="r"><link name="a"><inertial><origin xyz="0 0 0.1" rpy="1 0 0"/><mass value="2"/>{inertia}
+    </inertial><collision><origin xyz="0 0 0.1" rpy="1 0 0"/><geometry>{shape}</geometry></collision>{more}</link>
+    <link name="b"><inertial><origin/><mass value="1"/>{INERTIA}</inertial></link><joint name="j" type="continuous">
+    <origin xyz="0 0 0.3"/><parent link="a"/><child link="b"/><axis xyz="0 1 0"/></joint></robot>"""
+
+
+SHAPES = {
+    '<box size="0.2 0.3 0.4"/>': (0.25 / 12, 0.2 / 12, 0.13 / 12),
+    '<cylinder radius="0.1" length="0.4"/>': (0.01 / 4 + 0.16 / 12, 0.01 / 4 + 0.16 / 12, 0.01 / 2),
+    '<sphere radius="0.2"/>': (0.016, 0.016, 0.016),
+}
+MESH = '<visual><geometry><mesh filename="m.stl"/></geometry></visual>'
+
+
+@pytest.mark.parametrize("factor", [0.1, 1.0, 1.9, 2.0, 5.0, 20.0])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_moments_beyond_those_of_the_shape(shape: str, factor: float) -> None:
+    kind = shape[1:].split()[0]
+    found = [note.text for note in read_text(shaped(shape, SHAPES[shape], factor)).notes if "fill" in note.text]
+    assert found == [
+        f"its moments of inertia are {factor:g} times those of 2 kg that fill its {kind} evenly: "
+        "probably too much inertia"
+    ] * (factor >= 2.0)
+
+
+@pytest.mark.parametrize(("factor", "warns"), [(2.0, False), (2.9, False), (3.0, True)])
+def test_shapes_beside_a_mesh_may_be_a_part(factor: float, warns: bool) -> None:
+    shape = next(iter(SHAPES))
+    notes = read_text(shaped(shape, SHAPES[shape], factor, MESH)).notes
+    assert any("fill" in note.text for note in notes) == warns
+
+
+def test_shapes_elsewhere_say_nothing() -> None:
+    """A centre of mass outside: 0.2 of the radius of gyration, sqrt(0.58 / 24) m, is 0.031 m."""
+    shape = next(iter(SHAPES))
+    text = shaped(shape, SHAPES[shape], 4.0)
+    for shift, warns in (("0 0.03 0.1", True), ("0 0.033 0.1", False)):
+        notes = read_text(text.replace('<inertial><origin xyz="0 0 0.1"', f'<inertial><origin xyz="{shift}"')).notes
+        assert any("fill" in note.text for note in notes) == warns
+    light = text.replace('<mass value="1"/>', '<mass value="250"/>')
+    assert not any("fill" in note.text for note in read_text(light).notes)
+
+
+@pytest.mark.parametrize("shape", ['<box size="0 0 0"/>', '<box size="1e200 1e200 1e200"/>', '<sphere radius="-1"/>'])
+def test_shapes_without_a_volume_say_nothing(shape: str) -> None:
+    assert not any("fill" in note.text for note in read_text(shaped(shape, (0.01, 0.01, 0.01), 1.0)).notes)
+
+
+@pytest.mark.parametrize(("one", "other"), [("l_hip", "r_hip"), ("left_hip", "right_hip"), ("HipL", "HipR")])
+def test_an_impossible_inertia_is_compared_with_the_other_side(one: str, other: str) -> None:
+    """Both have the same mass, one has no inertia."""
+    inertial = '<inertial><origin/><mass value="2"/>{}</inertial>'
+    links = "".join(
+        f'<link name="{name}">{inertial.format(about)}</link>'
+        for name, about in ((one, moments(0.01, 0.02, 0.025)), (other, moments(0, 0, 0)))
+    )
+    joint = '<joint name="{0}_j" type="fixed"><origin/><parent link="a"/><child link="{0}"/></joint>'
+    notes = read_text(f'<robot name="r"><link name="a"/>{links}{joint.format(one)}{joint.format(other)}</robot>').notes
+    contrast = f"; '{one}', with the same mass, has principal moments 0.01, 0.02, 0.025 kg m^2"
+    assert [note.text for note in notes if note.kind == "warning"] == [
+        "mass 2 kg and no inertia: a point mass" + contrast * ("_" in one)
+    ]
