@@ -35,7 +35,7 @@ from dyn_service.model.description import Description, Mimic
 from dyn_service.model.steps import WEIGHTS
 from dyn_service.parsing.conversion import written
 from dyn_service.simulation.contact.supports import BRAKES
-from dyn_service.support.optional import load
+from dyn_service.support.optional import MissingLibraryError, load, missing
 from dyn_service.support.suggestions import did_you_mean
 
 _LOG = logging.getLogger(__name__)
@@ -240,6 +240,8 @@ class MujocoEngine:
 
 def _mujoco() -> Any:
     mujoco = load("engine 'mujoco'", "mujoco")
+    if not hasattr(mujoco, "MjModel"):  # mujoco-studio without mujoco-core, or any folder of that name
+        raise MissingLibraryError(missing("engine 'mujoco'", "mujoco"))
     # otherwise MuJoCo writes MUJOCO_LOG.TXT to the working directory
     mujoco.set_mju_user_warning(lambda message: _LOG.warning("MuJoCo: %s", message))
     return mujoco

@@ -1,5 +1,6 @@
 """Optional libraries: the table is what pyproject.toml installs, and what is missing is said before it is needed."""
 
+import importlib
 import re
 import sys
 import tomllib
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dyn_service import Robot
 from dyn_service.graph.launch.planner import make_plan
 from dyn_service.graph.launch.schema import read_launch_file
+from dyn_service.simulation.mujoco import MujocoEngine
 from dyn_service.support.documents import ConfigurationError
 from dyn_service.support.optional import LIBRARIES, MissingLibraryError, load, missing, require
 from tests.phrases import naming, unnamed
@@ -87,3 +90,16 @@ def test_goals_with_times_need_no_library(tmp_path: Path, monkeypatch: pytest.Mo
     path.write_text(f"launch:\n- node: {{pkg: dyn_service, exec: {node}, param: {parameters}}}\n", "utf-8")
     monkeypatch.setitem(sys.modules, "ruckig", None)
     assert make_plan(read_launch_file(path), {}, folder=tmp_path).processes
+
+
+def test_a_folder_called_mujoco_is_not_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A namespace package, as mujoco-studio is without mujoco-core: the import succeeds and has no simulator."""
+    (tmp_path / "mujoco").mkdir()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mujoco"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *(path for path in sys.path if "site-packages" not in path)])
+    importlib.invalidate_caches()
+    robot = Robot.from_file(ROOT / "urdf" / "pendulum.urdf")
+    with pytest.raises(MissingLibraryError, match=naming("'mujoco'", "'dyn_service[mujoco]'")):
+        MujocoEngine(robot.as_described, robot.configuration, {}, dt_s=1e-3)
+    monkeypatch.delitem(sys.modules, "mujoco")
