@@ -161,6 +161,7 @@ MODELS = {
         <body name="b" pos="0 0 1"><joint axis="1 0 0"/>
         <geom size="0.1"/></body></body></frame></worldbody></mujoco>""",
     "balanceinertia": arm('balanceinertia="true"', moments='diaginertia="0.01 0.02 0.09"'),
+    "balanceinertia of a possible body": arm('balanceinertia="true"', moments='diaginertia="0.04 0.06 0.09"'),
     "settotalmass": arm('settotalmass="17"'),
     "defaults": world(
         '<body name="a" childclass="soft"><joint name="j"/><geom/><body name="b" pos="0 0 1"><joint name="k" '

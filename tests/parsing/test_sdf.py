@@ -133,6 +133,9 @@ WAYS = {
         SHOULDER.format("", "").replace("0 0.6 0.8", said(R_UPPER @ [0, 0.6, 0.8])),
         LOWER.format(at(LOWER_IN_MODEL)), elbow(axis=f"<xyz>{said((R_UPPER @ R_LOWER)[:, 0])}</xyz>"), version="1.4",
     ),
+    "the first version with axes in the joint": model(
+        *PLAIN, LOWER.format(at(LOWER_IN_MODEL)), elbow(), version="1.5",
+    ),
     "a turned joint": model(
         *PLAIN, LOWER.format(at(AT_LOWER, "upper")),
         elbow(pose=at("0 0 0 0 0 1.2"), axis=f"<xyz>{said(turned((0, 0, -1.2))[:, 0])}</xyz>"),
@@ -522,6 +525,7 @@ OLD = model(
     BASE.format(""), UPPER.format(at(AT_UPPER)),
     SHOULDER.format("", "").replace("0 0.6 0.8", said(R_UPPER @ [0, 0.6, 0.8])), version="1.4",
 )  # fmt: skip
+FIRST_IN_JOINT = model(BASE.format(""), UPPER.format(at(AT_UPPER)), SHOULDER.format("", ""), version="1.5")
 NEW = model(
     BASE.format(""), '<frame name="f"><pose>0 0 0.1 0 0 0</pose></frame>',
     UPPER.format(at("0.1 0.2 0.2 0.4 -0.3 0.2", "f")), SHOULDER.format("", ' expressed_in="__model__"').replace(
@@ -531,7 +535,7 @@ NEW = model(
 
 @pytest.mark.parametrize("merge", [False, True])
 @pytest.mark.parametrize("placed", ["", "upper"])
-@pytest.mark.parametrize("text", [OLD, NEW])
+@pytest.mark.parametrize("text", [OLD, FIRST_IN_JOINT, NEW])
 def test_models_of_other_versions_and_merged(text: str, placed: str, merge: bool, tmp_path: Path) -> None:
     """The axes of a file before 1.5 are in its model's frame, whichever file includes it; `merge` adds no scope."""
     (tmp_path / "old.sdf").write_text(text)
