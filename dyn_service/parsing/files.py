@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.description import Description, RootType, rooted
+from dyn_service.model.description import Description, LoopHandling, RootType, rooted, with_loops
 from dyn_service.model.mimic import without_mimics
 from dyn_service.parsing import xacro
 from dyn_service.parsing.joint_files import with_joint_file
@@ -109,8 +109,12 @@ def _read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Desc
 
 
 def completed(
-    description: Description, root: RootType, joints: str | os.PathLike[str] | None, mimic: bool
+    description: Description,
+    root: RootType,
+    joints: str | os.PathLike[str] | None,
+    mimic: bool,
+    loops: LoopHandling = "closed",
 ) -> Description:
-    """Applies a joint file, the option `mimic` and the kind of root to a robot."""
-    description = description if joints is None else with_joint_file(description, joints)
+    """Applies a joint file, the options `mimic` and `loops`, and the kind of root to a robot."""
+    description = with_loops(description if joints is None else with_joint_file(description, joints), loops)
     return rooted(description if mimic else without_mimics(description), root)
