@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 
 from dyn_service.api.queries import RobotQueries
 from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.model.description import RootType
+from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.service.client.flows import is_text
 from dyn_service.service.client.sync import Client, RemoteRobot
 from dyn_service.service.protocol.keys import KeySource
@@ -20,6 +21,7 @@ def connect(
     *,
     root: RootType | None = None,
     mimic: bool | None = None,
+    loops: LoopHandling | None = None,
     joints: str | os.PathLike[str] | None = None,
     names: Sequence[str] | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
@@ -33,6 +35,8 @@ def connect(
             robot `tcp://host:port/robot`, `ipc:///path/robot` or `inproc://name/robot`.
         root: How the root link moves in the world; default: "fixed". A server's robot must have the root given here.
         mimic: Whether mimic joints follow others; default: they do. With False, a server's robot must have none.
+        loops: Whether closed loops of links are refused ("closed", the default of a file) or "cut". With "cut", a
+            server's robot must have none that are closed.
         joints: A YAML file of passive joint properties, for a robot in this process only.
         names: All movable joints in the order of arrays, as in `Client.robot`, for a server's robot only.
         timeout_s: The time limit of each call to a server.
@@ -59,9 +63,8 @@ def connect(
             raise InvalidArgumentError("names go with the robot of a server, found a robot's file", path="names")
         from dyn_service import Robot  # the engine is only needed here
 
-        if is_text(target):
-            return Robot.from_text(text, root=root or "fixed", joints=joints, mimic=mimic is not False)
-        return Robot.from_file(target, root=root or "fixed", joints=joints, mimic=mimic is not False)
+        read = partial(Robot.from_text, text) if is_text(target) else partial(Robot.from_file, target)
+        return read(root=root or "fixed", joints=joints, mimic=mimic is not False, loops=loops or "closed")
     if joints is not None:
         raise InvalidArgumentError(f"joints go with a file, found the robot of a server, '{text}'", path="joints")
     endpoint, name = _split(text)
@@ -72,6 +75,7 @@ def connect(
         robot = RemoteRobot(client, client.robot(name).description, owns_client=True, names=names)
         _check_root(robot, root)
         _check_mimic(robot, mimic)
+        _check_loops(robot, loops)
         return robot
     except BaseException:
         client.close()
@@ -91,6 +95,13 @@ def _check_mimic(robot: RobotQueries, mimic: bool | None) -> None:
             f"mimic must be that of the server's robot, whose joint '{follower.name}' follows "
             f"'{follower.mimic.joint}', found False",
             path="mimic",
+        )
+
+
+def _check_loops(robot: RobotQueries, loops: LoopHandling | None) -> None:
+    if loops == "cut" and (elements := robot.description.loops):
+        raise InvalidArgumentError(
+            f"loops must be those of the server's robot, which are closed ({elements[0]}), found 'cut'", path="loops"
         )
 
 

@@ -128,6 +128,8 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Default gravity of requests, m/s^2, world axes."""
     passive: tuple[str, ...] = ()
     """Passive properties of its joints: some of `damping`, `friction`, `armature`, `springs`."""
+    loops: tuple[str, ...] = ()
+    """What closes loops that the tree lacks, which leaves efforts and accelerations without an answer."""
     conventions: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(CONVENTIONS))
     """Conventions: quaternions, axes of velocities, order of spatial vectors."""
     certificates: Mapping[str, Mapping[str, Any]] = {}

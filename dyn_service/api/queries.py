@@ -227,6 +227,9 @@ class RobotQueries(RobotProperties, ABC):
     def close(self) -> None:
         """Closes the socket of a remote robot; does nothing for a robot in this process."""
 
+    def check_inertia(self, query: str, q: Array, free: Array | None = None) -> None:
+        """Does nothing; a robot in this process refuses states at which M(q) is not positive definite."""
+
     def constraint_basis(self, joint: str) -> Array:
         """Returns the directions in which a joint carries load, Newton-Euler (20): (6, 5), (6, 6) for a fixed joint.
 

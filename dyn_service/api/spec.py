@@ -36,6 +36,7 @@ Kind = Literal[
     "acceleration",
     "effort",
     "momentum",
+    "load",
     "gain",
     "weight",
     "gravity",
@@ -54,6 +55,7 @@ Kind = Literal[
     position                   joint positions, (nq,); the first input of this kind is the robot's position
     velocity, acceleration     of the joints, (nv,)
     effort, momentum           of the joints, (nv,), and the mass matrix: they scale with each joint's inertia
+    load                       of an output: what joints carry, or their efforts by another matrix than the mass matrix
     gain                       of a controller
     weight                     of the entries of joint efforts or accelerations, (nv,)
     gravity                    (3,); default: the robot's own
@@ -279,6 +281,11 @@ class Row:
     def option(self, role: Role) -> str | None:
         """Returns the option with that role."""
         return next((option.name for option in self.options.values() if option.role == role), None)
+
+    @cached_property
+    def has_loads(self) -> bool:
+        """Whether an input or output is an effort or load of joints, which joints that close loops change."""
+        return any(spec.kind in ("effort", "load") for spec in (*self.inputs.values(), *self.outputs.values()))
 
     @cached_property
     def passive_option(self) -> str | None:

@@ -51,6 +51,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 XacroArguments = Annotated[list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")]
 Root = Annotated[str, typer.Option(help="How the root link can move: fixed, planar or floating.")]
 Mimic = Annotated[bool, typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them.")]
+Loops = Annotated[str, typer.Option(help="Whether closed loops of links are refused or cut: closed or cut.")]
 Joints = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A joint file: damping, friction, springs and rotors of its joints.")
 ]

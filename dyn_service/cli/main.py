@@ -134,6 +134,10 @@ def serve(
         bool | None,
         typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them. (default: mimic)"),
     ] = None,
+    loops: Annotated[
+        str | None,
+        typer.Option(help="Whether closed loops of links are refused or cut: closed or cut. (default: closed)"),
+    ] = None,
     joints: Annotated[
         list[Path] | None,
         typer.Option(
@@ -204,6 +208,7 @@ def serve(
         given: dict[str, Any] = {
             "root": root,
             "mimic": mimic,
+            "loops": loops,
             "workers": workers,
             "allow_load": allow_load,
             "prepare": prepare_for or prepare,

@@ -16,6 +16,7 @@ from dyn_service.cli.console import (
     ROBOT,
     Joints,
     Json,
+    Loops,
     Mimic,
     Root,
     UsageError,
@@ -58,6 +59,7 @@ def check(
     json_output: Json = False,
     root: Root = "fixed",
     mimic: Mimic = True,
+    loops: Loops = "closed",
     joints: Joints = None,
     dynamics: Annotated[
         bool, typer.Option("--dynamics", help="Compare all formulations of the dynamics with each other instead.")
@@ -80,7 +82,7 @@ def check(
     given = assigned(arguments)
     file = robot_file(file, tell)
     with Console(stderr=True).status(f"reading {escape(printable(str(file)))}"):
-        robot = Robot.from_file(file, root=root, joints=joints, mimic=mimic, arguments=given)  # type: ignore[arg-type]  # is said there
+        robot = Robot.from_file(file, root=root, joints=joints, mimic=mimic, loops=loops, arguments=given)  # type: ignore[arg-type]  # is said there
     if not dynamics:
         if kernels:
             from dyn_service.service.server.app import prepare
@@ -199,6 +201,7 @@ def export(
     root: Root = "fixed",
     joints: Joints = None,
     mimic: Mimic = True,
+    loops: Loops = "closed",
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write queries as C functions that need no Python: object file, library, header, self-test, CMake file.
@@ -221,6 +224,7 @@ def export(
         root=root,  # type: ignore[arg-type]  # `Robot.from_file` checks it
         joints=joints,
         mimic=mimic,
+        loops=loops,  # type: ignore[arg-type]  # and this
         arguments=given,
     )
     if fmu is not None:
@@ -283,7 +287,7 @@ def study(
         raise UsageError(f"{file} must be a map with `robot`, `vary` and `outputs`")
     values = dict(document)
     name = values.pop("robot")
-    options = {key: values.pop(key) for key in ("root", "joints", "mimic") if key in values}
+    options = {key: values.pop(key) for key in ("root", "joints", "mimic", "loops") if key in values}
     near = file.parent / name
     robot = Robot.from_file(robot_file(near if near.is_file() else Path(name), tell), **options)
     target = store or file.with_suffix(".zarr")

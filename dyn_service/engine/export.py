@@ -226,8 +226,12 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
         FailedPreconditionError: The row has no answer for this robot.
         ResourceExhaustedError: The kernel needs too many operations.
     """
-    robot._reject_mimic(row, method)
-    robot._refuse_massless(row, method)
+    robot.check_answer(row, method)
+    if robot._checks_states(row, method):
+        raise FailedPreconditionError(
+            f"{row.name} of robot '{robot.name}' is not exported: {robot.impossible_inertia}, so that each state is "
+            "checked, which a function cannot do; correct the inertia"
+        )
     kernel = robot.signature(row, method, extra.of(row, method))
     if kernel.empty:
         raise FailedPreconditionError(f"{row.name} has no results for robot '{robot.name}', so it is not exported")

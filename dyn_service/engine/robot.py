@@ -57,9 +57,17 @@ from dyn_service.kernels.direct import ANY, Arguments, DirectCall
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Signature, signature_of
 from dyn_service.model.building import tree_of
-from dyn_service.model.composite import Weld, massless_joint, singular_joint, weld
+from dyn_service.model.composite import (
+    Weld,
+    branch_inertias,
+    is_possible,
+    lacks_inertia,
+    massless_joint,
+    singular_joint,
+    weld,
+)
 from dyn_service.model.configuration import Configuration
-from dyn_service.model.description import Description, RootType, without_passive
+from dyn_service.model.description import Description, LoopHandling, RootType, without_passive
 from dyn_service.model.tree import Tree
 from dyn_service.parsing import files as reading
 from dyn_service.parsing import xacro
@@ -96,7 +104,7 @@ class Robot(RobotQueries):
         bodies = weld(tree)
         rows = Rows(tree, bodies.tree)
         shared = Shared(description, rows, KernelLibrary(tree), {name: i for i, name in enumerate(tree.links)}, {})
-        about = described(tree, rows.sizes, description.gravity)
+        about = described(tree, rows.sizes, description)
         self._begin(shared, about, tree.configuration, tree, bodies, np.array(description.gravity))
 
     def _begin(
@@ -141,6 +149,7 @@ class Robot(RobotQueries):
         limits: ReadLimits | None = None,
         joints: str | os.PathLike[str] | None = None,
         mimic: bool = True,
+        loops: LoopHandling = "closed",
     ) -> Robot:
         """Reads a robot from URDF.
 
@@ -153,6 +162,8 @@ class Robot(RobotQueries):
                 `parsing/joint_files.py`.
             mimic: Whether joints that mimic others follow them, so that q, v and tau contain only the mimicked ones;
                 False: each joint moves by itself, as in a hand with a motor per finger.
+            loops: Of a file with closed loops of links: "closed" refuses efforts, accelerations and what follows from
+                them, because what the closing joints carry is not computed; "cut" computes with the tree that is left.
 
         Raises:
             UrdfError: The description is malformed; the message contains file, line, element and cause.
@@ -167,7 +178,7 @@ class Robot(RobotQueries):
         if is_text and str(source).endswith(xacro.SUFFIX):
             raise InvalidArgumentError(f"{source} is a xacro file: Robot.from_file runs it", path="source")
         description = reader.read(source, limits=limits) if is_text else loaded.read(source)
-        return cls(reading.completed(description, root, joints, mimic))
+        return cls(reading.completed(description, root, joints, mimic, loops))
 
     @classmethod
     def from_file(
@@ -178,16 +189,18 @@ class Robot(RobotQueries):
         limits: ReadLimits | None = None,
         joints: str | os.PathLike[str] | None = None,
         mimic: bool = True,
+        loops: LoopHandling = "closed",
         arguments: Mapping[str, str] | None = None,
     ) -> Robot:
         """Reads a robot from a file of URDF, MuJoCo's MJCF, SDFormat or xacro; the format is determined by the file.
 
         Args:
             path: The file. A file named `*.xacro` is a program: it is run, and may read all files that its user may.
-            root: See `from_urdf`, also for `limits`, `joints` and `mimic`.
+            root: See `from_urdf`, also for `limits`, `joints`, `mimic` and `loops`.
             limits: The largest total size of all its files.
             joints: A YAML file with passive joint properties.
             mimic: Whether joints that mimic others follow them.
+            loops: "closed" or "cut".
             arguments: The arguments of a xacro file, by name.
 
         Raises:
@@ -200,7 +213,9 @@ class Robot(RobotQueries):
             UnimplementedError: The file is xacro, and the package xacro is not installed.
             ResourceExhaustedError: The files are larger than `limits`.
         """
-        return cls(reading.completed(reading.read_file(path, limits=limits, arguments=arguments), root, joints, mimic))
+        return cls(
+            reading.completed(reading.read_file(path, limits=limits, arguments=arguments), root, joints, mimic, loops)
+        )
 
     @classmethod
     def from_text(
@@ -211,13 +226,14 @@ class Robot(RobotQueries):
         limits: ReadLimits | None = None,
         joints: str | os.PathLike[str] | None = None,
         mimic: bool = True,
+        loops: LoopHandling = "closed",
     ) -> Robot:
         """Reads a robot from a text of URDF, MJCF or SDFormat; see `from_file`.
 
         Safe for untrusted text: opens no file except `joints`, runs nothing, and refuses includes. Xacro text is not
         expanded, so it is an incomplete URDF.
         """
-        return cls(reading.completed(reading.read_text(text, limits=limits), root, joints, mimic))
+        return cls(reading.completed(reading.read_text(text, limits=limits), root, joints, mimic, loops))
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = {name: self.__dict__[name] for name in ("massless_joint",) if name in self.__dict__}
@@ -333,7 +349,7 @@ class Robot(RobotQueries):
         wanted = [
             signature
             for row, method, signature in chosen
-            if not (signature.empty or self._is_singular(row, method) or self._is_refused(row, method))
+            if not (signature.empty or self._is_singular(row, method) or self._lacks(row, method))
         ]
         with ExitStack() as second_thread:
             for row, method, signature in chosen:
@@ -485,7 +501,7 @@ class Robot(RobotQueries):
             variant: Its optional inputs.
             passive: Whether passive forces act.
         """
-        if row.constant or self._is_refused(row, method):
+        if row.constant or self._lacks(row, method):
             return True
         if not (variant.overlay or self._acts(row, method, passive)):
             other = self.__dict__.get("without_passive")  # callers of this method have no time to create one
@@ -519,7 +535,7 @@ class Robot(RobotQueries):
         Raises:
             ResourceExhaustedError: The kernel was refused, by this or another process: it needs too many operations.
         """
-        if row.constant or self._is_refused(row, method):
+        if row.constant or self._lacks(row, method):
             return True
         options: dict[str, Any] = {row.kernel_option: method} if row.kernel_option else {}
         if not variant.overlay and (other := self.acting(row, method, passive)) is not self:
@@ -613,7 +629,7 @@ class Robot(RobotQueries):
                 names it. The list of queries is invalid.
             NotFoundError: The robot has no link or joint of that name.
             FailedPreconditionError: A query has no answer for this robot: it inverts the mass matrix, which is singular
-                because a branch has no inertia along its joint, or it requires independent joints.
+                because a branch has no inertia along its joint, it requires independent joints, or loops are closed.
             ResourceExhaustedError: See `RobotQueries.evaluate`.
         """
         if inputs is not None:
@@ -717,7 +733,9 @@ class Robot(RobotQueries):
         loaded = [each for each in kinds if all(s in robot._library for s in robot._signatures_of(row, method, each))]
         calls = self._calls_of(row)
         before = calls.bound(others)
-        if not loaded or (before is not None and before.loaded == loaded) or robot._is_singular(row, method):
+        if not loaded or (before is not None and before.loaded == loaded):
+            return
+        if robot._is_singular(row, method) or robot._checks_states(row, method):
             return
         if robot.signature(row, method).padded:
             return  # no kernel takes inputs without entries as they are
@@ -883,6 +901,7 @@ class Robot(RobotQueries):
             InvalidArgumentError: An argument is invalid or contradicts another.
             NotFoundError: The robot has no link or joint of that name.
         """
+        self.check_answer(row)
         robot, passive = self, True
         if row.passive_option is not None:
             passive = checked_option(row.options[row.passive_option], arguments.pop(row.passive_option, True))
@@ -915,8 +934,7 @@ class Robot(RobotQueries):
         ):
             return other._evaluate(row, inputs, {**chosen, row.passive_option: True})
         signature = self.signature(row, method, WITHOUT_WRENCHES if wrenches is None else WITH_WRENCHES)
-        self._reject_mimic(row, method)
-        self._refuse_massless(row, method)
+        self.check_answer(row, method)
         arguments = {
             name: self._argument(row, name, inputs.get(name))
             for name in row.inputs
@@ -925,6 +943,8 @@ class Robot(RobotQueries):
         arguments |= self._parameters(row)
         self._check_still(row, arguments)
         pose = arguments[row.pose] if row.pose else self._tree.configuration.neutral
+        if self._checks_states(row, method):
+            self.check_inertia(row.name, pose)
         if name_of_wrenches is not None and wrenches is not None:
             if not signature.empty:
                 poses = QUERIES["link_poses"]
@@ -1042,18 +1062,44 @@ class Robot(RobotQueries):
             return one_hot(spec.kind, names_of(spec.kind, value, path), self.link_names, self.name, path)
         return operand(name, spec, value, spec.dims(self._sizes(links=row.links)), len(self.joint_names))
 
-    def _is_refused(self, row: Query, method: str) -> bool:
-        """Whether a method has no result, and no kernel, because the robot has mimic joints."""
-        return method in row.rejects_mimic and self._tree.has_mimics
-
-    def _reject_mimic(self, row: Query, method: str) -> None:
-        if self._is_refused(row, method):
-            what = f"{row.name} with {row.kernel_option}='{method}'" if row.kernel_option else row.name
-            name, mimic = next((n, m) for n, m in zip(self._tree.moving_joints, self._tree.mimic, strict=True) if m)
-            raise FailedPreconditionError(
-                f"{what} has no answer for robot '{self.name}': joint '{name}' follows '{mimic.joint}', and (19b) "
-                "requires independent joints; load the robot without mimic"
+    def _lacks(self, row: Query | Computation, method: str = "") -> str:
+        """Returns why a method has no result, and no kernel, with any numbers of the robot; "" if it has one."""
+        inverts = isinstance(row, Query) and method in row.inverts_mass_matrix
+        if self._description.loops and (row.has_loads or inverts):
+            note, *more = self._description.loops
+            others = f" ({len(more)} more)" if more else ""
+            return (
+                f"{note.element} {note.text}{others}, and what it carries is not computed; load the robot with "
+                'loops="cut" to compute with the tree that is left'
             )
+        if isinstance(row, Query) and method in row.rejects_mimic and self._tree.has_mimics:
+            name, mimic = next((n, m) for n, m in zip(self._tree.moving_joints, self._tree.mimic, strict=True) if m)
+            return (
+                f"joint '{name}' follows '{mimic.joint}', and (19b) requires independent joints; load the robot "
+                "without mimic"
+            )
+        return ""
+
+    def check_answer(self, row: Query | Computation, method: str = "") -> None:
+        """Refuses a method that has no result for this robot.
+
+        Raises:
+            FailedPreconditionError: Loops, mimic joints, or a branch without inertia; the message names the joint.
+        """
+        if reason := self._refusal(row, method):
+            name = row.name
+            if isinstance(row, Query) and not all(self._refusal(row, choice) for choice in row.kernels):
+                name = f"{name} with {row.kernel_option}='{method}'"
+            raise FailedPreconditionError(f"{name} has no answer for robot '{self.name}': {reason}")
+
+    def _refusal(self, row: Query | Computation, method: str) -> str:
+        """Returns why a method has no result for this robot; "" if it has one."""
+        if isinstance(row, Query) and self._is_singular(row, method) and not self._lacks(row, method):
+            return (
+                f"the branch of joint '{self.massless_joint}' has no inertia along it beyond rounding, so no finite "
+                "effort gives a finite acceleration"
+            )
+        return self._lacks(row, method)
 
     def _defaults_of(self, row: Query) -> dict[str, Array]:
         """Returns the default values of the optional inputs except wrenches, and the numbers of an overlay."""
@@ -1069,22 +1115,60 @@ class Robot(RobotQueries):
         """Whether a method has no result, and no kernel, because it inverts the mass matrix, which is singular."""
         return method in row.inverts_mass_matrix and self.massless_joint is not None
 
-    def _refuse_massless(self, row: Query, method: str) -> None:
-        if self._is_singular(row, method):
-            raise FailedPreconditionError(
-                f"{row.name} has no answer for robot '{self.name}': the branch of joint '{self.massless_joint}' has "
-                "no inertia along it, so no finite effort gives a finite acceleration"
-            )
+    def _checks_states(self, row: Query, method: str) -> bool:
+        """Whether a method has a result only at states where M(q) is positive definite, which some may not be."""
+        return method in row.inverts_mass_matrix and not self._has_possible_inertia
+
+    def check_inertia(self, query: str, q: Array, free: Array | None = None) -> None:
+        """Refuses states at which M(q) is not positive definite; costs nothing if all bodies have a possible inertia.
+
+        Args:
+            query: What is asked, for the error.
+            q: (..., nq) positions.
+            free: (nv,) 0 for joints whose motion is prescribed, else 1; None: all move freely.
+
+        Raises:
+            FailedPreconditionError: The inertia along a joint is negative, or zero beyond rounding.
+        """
+        if self._has_possible_inertia:
+            return
+        bodies = self._weld.tree if free is None else replace(self._weld.tree, free=free)
+        branch, size = branch_inertias(bodies, q)
+        lacking = lacks_inertia(branch, size)
+        if not lacking.any():
+            return
+        index = tuple(np.argwhere(lacking.any(axis=-1))[0].tolist())
+        k = int(np.flatnonzero(lacking[index]).max())
+        raise FailedPreconditionError(
+            f"{query} has no answer for robot '{self.name}'{f' at state {list(index)}' if index else ''}: the inertia "
+            f"along joint '{self._configuration.velocity_joints[k]}' is {branch[index][k]:g}, expected more than 0; "
+            f"{self.impossible_inertia}"
+        )
+
+    @property
+    def impossible_inertia(self) -> str:
+        """Which links have an inertia that no body has, as text."""
+        links = zip(self._tree.links, self._tree.inertia, self._weld.body, strict=True)
+        names = [f"'{name}'" for name, inertia, body in links if body >= 0 and not is_possible(inertia)]
+        return f"no body has the inertia of {'link' if len(names) == 1 else 'links'} {', '.join(names)}"
+
+    @cached_property
+    def _has_possible_inertia(self) -> bool:
+        """Whether each moving body has an inertia that a body can have, so that M(q) is never indefinite."""
+        return all(map(is_possible, self._weld.tree.inertia))
 
     @cached_property
     def massless_joint(self) -> str | None:
-        """The movable joint nearest the leaves whose branch has no inertia along it in any configuration, or None."""
-        return massless_joint(self._weld.tree)
+        """The movable joint nearest the leaves whose branch has no inertia along it in any configuration, or None.
+
+        None too if a body has an inertia that no body can have: each state is checked then.
+        """
+        return massless_joint(self._weld.tree) if self._has_possible_inertia else None
 
     def singular_joint(self, q: ArrayLike) -> str | None:
         """Returns the movable joint nearest the leaves whose branch has no inertia along it at `q`, or None.
 
-        None means that M(q) is regular.
+        None means that M(q) is positive definite.
 
         Args:
             q: (nq,) positions, small enough that nothing overflows.

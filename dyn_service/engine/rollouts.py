@@ -75,7 +75,7 @@ def repeat_steps(
     """Computes many steps, with the bits of repeated calls of `step`; returns whether it succeeded.
 
     It does nothing and returns False if a kernel is not in memory, which one call of `step` ensures, or cannot be
-    called so (`KernelLibrary.block`), as of a robot without movable joints.
+    called so (`KernelLibrary.block`), as of a robot without movable joints, or if M(q) is checked at each state.
 
     Args:
         robot: The robot.
@@ -95,6 +95,8 @@ def repeat_steps(
     for term in (*law, step):
         model: Robot = robot if term.model is None else term.model  # type: ignore[assignment]  # checked by the law
         is_step = term is step
+        if is_step and model._checks_states(QUERIES["step"], integrator):
+            return False
         signature = model.signature(QUERIES["step"], integrator) if is_step else signature_of_term(model, term.name)
         block = model._library.block(signature)
         if block is None:

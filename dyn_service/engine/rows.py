@@ -241,21 +241,21 @@ def operands(signature: Signature, arguments: Mapping[str, Array]) -> tuple[list
     return arrays, broadcast(leads)
 
 
-def fingerprint_of(tree: Tree, gravity: tuple[float, float, float]) -> str:
-    """Returns 32 hexadecimal digits that identify the tree and gravity; those of the tree for the default gravity."""
-    if gravity == DEFAULT_GRAVITY:
-        return tree.fingerprint
-    numbers = np.array(gravity, dtype="<f8") + 0.0
-    return hashlib.sha256(f"{tree.fingerprint} gravity ".encode() + numbers.tobytes()).hexdigest()[:32]
+def fingerprint_of(tree: Tree, description: Description) -> str:
+    """Returns 32 hexadecimal digits that identify the tree, gravity and loops; those of the tree by default."""
+    text = "".join(f" loop {note.element}" for note in description.loops).encode()
+    if description.gravity != DEFAULT_GRAVITY:
+        text = b" gravity " + (np.array(description.gravity, dtype="<f8") + 0.0).tobytes() + text
+    return hashlib.sha256(tree.fingerprint.encode() + text).hexdigest()[:32] if text else tree.fingerprint
 
 
-def described(tree: Tree, sizes: Sizes, gravity: tuple[float, float, float]) -> RobotDescription:
+def described(tree: Tree, sizes: Sizes, description: Description) -> RobotDescription:
     """Returns the description of a robot, without the certificates of its kernels."""
     limits = tree.limits
     mimics = dict(zip(tree.moving_joints, tree.mimic, strict=True))
     return RobotDescription(
         name=tree.name,
-        fingerprint=fingerprint_of(tree, gravity),
+        fingerprint=fingerprint_of(tree, description),
         nq=tree.nq,
         nv=tree.nv,
         sizes=sizes,
@@ -283,8 +283,9 @@ def described(tree: Tree, sizes: Sizes, gravity: tuple[float, float, float]) -> 
             acceleration=_finite(limits.acceleration) if np.isfinite(limits.acceleration).any() else [],
             jerk=_finite(limits.jerk) if np.isfinite(limits.jerk).any() else [],
         ),
-        gravity=gravity,
+        gravity=description.gravity,
         passive=tuple(part for part in PASSIVE_PARTS if part in tree.passive.acts),
+        loops=tuple(f"{note.element}: {note.text}" for note in description.loops),
     )
 
 
@@ -316,5 +317,5 @@ def import_receipt(description: Description, tree: Tree, weld: Weld) -> Receipt:
         movable=tree.movable_joints,
         bodies=len(weld.tree),
         merged=welding_notes(tree, weld),
-        fingerprint=fingerprint_of(tree, description.gravity),
+        fingerprint=fingerprint_of(tree, description),
     )

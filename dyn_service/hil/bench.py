@@ -45,13 +45,13 @@ class RobotCache:
         file = find_robot(p.robot)
 
         def plants() -> list[Robot]:
-            return [Robot.from_file(file, root=p.root, joints=p.joints or None, mimic=p.mimic)]
+            return [Robot.from_file(file, root=p.root, joints=p.joints or None, mimic=p.mimic, loops=p.loops)]
 
-        [robot] = self._kept(("plant", _stamp(file, p.joints), p.root, p.mimic), plants)
+        [robot] = self._kept(("plant", _stamp(file, p.joints), p.root, p.mimic, p.loops), plants)
         if settings is None:
             return robot, robot
         files = [find_robot(path) for path in settings.robots]
-        key = ("server", _stamp(*files, *settings.joints), settings.root, settings.mimic)
+        key = ("server", _stamp(*files, *settings.joints), settings.root, settings.mimic, settings.loops)
         models = self._kept(key, lambda: open_robots(settings))
         by_name = {one.name: one for one in models}
         named = setup.controller_parameters().robot or only_robot(list(by_name))

@@ -404,7 +404,7 @@ def _error_of(operand: Operand, answer: Array, runs: Array, M: Array | MassOpera
     if not finite.all():
         answer, runs, M = answer[finite], runs[finite], M[finite]
     given, scale = runs[..., 0], _effort_scale(M)
-    if operand.kind == "plain" or (operand.kind == "position" and given.shape[-1] != M.shape[-1]):
+    if operand.kind in ("plain", "load") or (operand.kind == "position" and given.shape[-1] != M.shape[-1]):
         return _in_parts(answer, runs, _scale_of(_by_row(_largest(given), operand), given))
     if operand.kind in _EFFORTS:
         if len(operand.shape) != 2:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import Note
-from dyn_service.model.inertia import BodyInertia, combine, skew
+from dyn_service.model.inertia import BodyInertia, combine, eigenvalues_exceed, skew
 from dyn_service.model.joints import NUMBERS, summed
 from dyn_service.model.tree import Tree
 
@@ -90,7 +91,9 @@ def _influence(tree: Tree, i: int, q: Vector) -> Matrix:
 Array = NDArray[np.float64]
 
 SINGULAR = 1e-13
-"""A branch inertia below this fraction of the rigid inertia counts as zero; the subtraction rounds to 1e-15."""
+"""A branch inertia below this fraction of the inertia that it is computed from counts as zero: it has no digit beyond
+rounding, which is 1e-15.
+"""
 
 
 def massless_joint(bodies: Tree) -> str | None:
@@ -104,58 +107,93 @@ def massless_joint(bodies: Tree) -> str | None:
 
 
 def singular_joint(bodies: Tree, q: Array) -> str | None:
-    """As `massless_joint`, at q (nq,); None if M(q) is regular. q must be so small that nothing overflows."""
-    left = _inertia_shares(bodies, q)
-    bare = np.flatnonzero((left <= SINGULAR).any(axis=tuple(range(left.ndim - 1))))
+    """As `massless_joint`, at q (nq,); None if M(q) is positive definite. q must be so small that nothing overflows."""
+    lacking = lacks_inertia(*branch_inertias(bodies, q))
+    bare = np.flatnonzero(lacking.any(axis=tuple(range(lacking.ndim - 1))))
     return bodies.configuration.velocity_joints[bare.max()] if bare.size else None
 
 
-def _inertia_shares(bodies: Tree, q: Array) -> Array:
-    """Returns (..., nv): the inertia along each joint with free outward joints, divided by that with locked ones; NaN
-    if that is not finite.
+def is_possible(inertia: BodyInertia) -> bool:
+    """Returns whether no motion gives the body a negative kinetic energy, beyond rounding, for all leading axes.
+
+    If this holds for each body, M(q) is positive semidefinite at all q.
     """
-    if bodies.has_mimics:
-        return _inertia_shares_by_mass_matrix(bodies, q)
-    # Branch inertias: Newton-Euler document, (19b). Those of locked joints are the composite ones.
-    held = np.abs(diagonal(bodies, q))
-    share = np.zeros(held.shape)
-    J: list[Matrix] = [body.matrix for body in bodies.inertia]
-    for i in range(len(bodies) - 1, -1, -1):
-        G, at = bodies.inboard[i].subspace, bodies.in_v[i]
-        for n in reversed(range(G.shape[1])):
-            k = at.start + n
-            if bodies.free is not None and not bodies.free[k]:
-                share[..., k] = 1.0
-                continue
-            U = J[i] @ G[:, n]
-            pivot = U @ G[:, n] + bodies.passive.armature[..., k]
-            share[..., k], yields = _shared(pivot, held[..., k], U)
-            J[i] = J[i] - yields[..., :, None] * U[..., None, :]
-        if bodies.parent[i] >= 0:
-            D = _influence(bodies, i, q)
-            J[bodies.parent[i]] = J[bodies.parent[i]] + D.mT @ J[i] @ D
-    return share
+    size = np.abs(inertia.about_origin).max(axis=(-2, -1))
+    moments = eigenvalues_exceed(inertia.about_com, -SINGULAR * size) | (size == 0.0)
+    return bool(np.all(np.asarray(inertia.mass) >= 0.0) and np.all(moments))
 
 
-def _inertia_shares_by_mass_matrix(bodies: Tree, q: Array) -> Array:
+def lacks_inertia(branch: Array, size: Array) -> Array:
+    """Returns where a branch inertia is zero or negative; False for NaN. branch, size: from `branch_inertias`."""
+    return np.asarray((branch <= SINGULAR * size) & np.isfinite(size))
+
+
+def branch_inertias(bodies: Tree, q: Array) -> tuple[Array, Array]:
+    """Returns the inertia along each joint with free outward joints, (..., nv), and the size of the numbers from which
+    it is computed; M(q) is positive definite if all are positive.
+
+    The size is the inertia with locked outward joints, and for turns the branch's mass at the longest lever of the
+    robot too: a moment of inertia that vanishes beside it has no digit once its body is seen in other axes.
+    """
+    with np.errstate(all="ignore"):
+        size = _at_longest_lever(bodies)
+        if bodies.has_mimics:
+            return _branch_inertias_by_mass_matrix(bodies, q, size)
+        # Branch inertias: Newton-Euler document, (19b). Those of locked joints are the composite ones.
+        size = size + np.abs(diagonal(bodies, q))
+        branch = np.zeros(size.shape)
+        J: list[Matrix] = [body.matrix for body in bodies.inertia]
+        for i in range(len(bodies) - 1, -1, -1):
+            G, at = bodies.inboard[i].subspace, bodies.in_v[i]
+            for n in reversed(range(G.shape[1])):
+                k = at.start + n
+                if bodies.free is not None and not bodies.free[k]:
+                    branch[..., k] = size[..., k] = 1.0
+                    continue
+                U = J[i] @ G[:, n]
+                branch[..., k] = U @ G[:, n] + bodies.passive.armature[..., k]
+                J[i] = J[i] - _yields(branch[..., k], size[..., k], U)[..., :, None] * U[..., None, :]
+            if bodies.parent[i] >= 0:
+                D = _influence(bodies, i, q)
+                J[bodies.parent[i]] = J[bodies.parent[i]] + D.mT @ J[i] @ D
+        return branch, size
+
+
+def _branch_inertias_by_mass_matrix(bodies: Tree, q: Array, size: Array) -> tuple[Array, Array]:
     """Returns the same by eliminating the joints from the mass matrix, in O(N^3)."""
     order = list(bodies.parent_first_entries)
     left = mass_matrix(bodies, q)[..., order, :][..., order]
-    held = np.abs(np.diagonal(left, axis1=-2, axis2=-1)).copy()
-    share = np.zeros(held.shape)
+    size = size[..., order] + np.abs(np.diagonal(left, axis1=-2, axis2=-1))
+    branch = np.zeros(size.shape)
     for k in range(bodies.nv - 1, -1, -1):
-        share[..., k], yields = _shared(left[..., k, k], held[..., k], left[..., k, :k])
-        left[..., :k, :k] -= yields[..., :, None] * left[..., k, None, :k]
-    found = np.empty(held.shape)
-    found[..., order] = share
-    return found
+        branch[..., k] = left[..., k, k]
+        left[..., :k, :k] -= (
+            _yields(branch[..., k], size[..., k], left[..., k, :k])[..., :, None] * left[..., k, None, :k]
+        )
+    place = np.argsort(order)
+    return branch[..., place], size[..., place]
 
 
-def _shared(pivot: Array, held: Array, row: Array) -> tuple[Array, Array]:
-    """Returns |pivot| / held, and row / pivot; 0 for a pivot that counts as zero."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(held > 0.0, np.abs(pivot) / held, held)
-        return share, np.where(share[..., None] > SINGULAR, row / pivot[..., None], 0.0)
+def _at_longest_lever(bodies: Tree) -> Array:
+    """Returns the inertia (..., nv) for turns of each branch's mass at the longest distance between two origins, or
+    between an origin and the centre of mass of its body.
+    """
+    levers = [body.com for body in bodies.inertia]
+    levers += [origin for origin, parent in zip(bodies.origin, bodies.parent, strict=True) if parent >= 0]
+    longest = np.max(np.broadcast_arrays(0.0, *(np.sum(x * x, axis=-1) for x in levers)), axis=0)
+    size = np.zeros((*bodies.lead, bodies.nv))
+    masses: list[Any] = [np.abs(body.mass) for body in bodies.inertia]
+    for i in range(len(bodies) - 1, -1, -1):
+        turns = np.sum(bodies.inboard[i].subspace[:3] ** 2, axis=0)
+        size[..., bodies.in_v[i]] += (longest * masses[i])[..., None] * turns
+        if bodies.parent[i] >= 0:
+            masses[bodies.parent[i]] = masses[bodies.parent[i]] + masses[i]
+    return size
+
+
+def _yields(branch: Array, size: Array, row: Array) -> Array:
+    """Returns row / branch; 0 where the branch inertia counts as zero."""
+    return np.where((branch > SINGULAR * size)[..., None], row / branch[..., None], 0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,11 @@ from dyn_service.support.suggestions import did_you_mean
 RootType = Literal["fixed", "planar", "floating"]
 """Ways in which a robot's root link can move in the world."""
 
+LoopHandling = Literal["closed", "cut"]
+"""What loops of a file mean: they are closed, so that efforts and accelerations, which need what the closing joints
+carry, are refused as long as these are not computed; or they are cut, and the robot is the tree that is left.
+"""
+
 ROOT_JOINT = "root_joint"
 """Name of the joint between the world and a root link that moves."""
 
@@ -30,7 +35,7 @@ FIXED_ROOT = "is fixed in the world"
 UNUSED_SHAPES = "is not used in dynamics"
 """Text of the note that a robot has visual or collision shapes."""
 
-NoteKind = Literal["defaulted", "changed", "dropped", "warning", "reported", "acting", "following", "merged"]
+NoteKind = Literal["defaulted", "changed", "dropped", "warning", "reported", "acting", "following", "merged", "loop"]
 
 JointType = str
 """One of `joints.JOINT_TYPES`."""
@@ -149,7 +154,8 @@ class Note:
 
     kind: `defaulted` (absent, a default was used), `changed` (normalised, rounded), `dropped` (in the file, not used),
     `warning` (kept as written, probably a mistake), `reported` (read, without effect), `acting` (passive forces of a
-    joint), `following` (a mimic joint), `merged` (a link merged with its parent's body by a fixed joint).
+    joint), `following` (a mimic joint), `merged` (a link merged with its parent's body by a fixed joint), `loop` (it
+    closes a loop that the tree lacks).
     """
 
     kind: NoteKind
@@ -172,6 +178,11 @@ class Description:
     notes: tuple[Note, ...] = field(default=())
     root: RootType = "fixed"
     gravity: tuple[float, float, float] = DEFAULT_GRAVITY
+
+    @property
+    def loops(self) -> tuple[Note, ...]:
+        """The notes on what joins links or joints in a loop and is not in the tree; none if loops are cut."""
+        return tuple(note for note in self.notes if note.kind == "loop")
 
 
 def rooted(description: Description, root: RootType) -> Description:
@@ -210,6 +221,21 @@ def rooted(description: Description, root: RootType) -> Description:
         )
     notes = tuple(note for note in description.notes if FIXED_ROOT not in note.text)
     return replace(description, root=root, notes=notes)
+
+
+def with_loops(description: Description, loops: LoopHandling) -> Description:
+    """Returns the robot with its loops as they are, or cut.
+
+    Raises:
+        InvalidArgumentError: `loops` is none of these.
+    """
+    known = get_args(LoopHandling)
+    if loops not in known:
+        raise InvalidArgumentError(f"loops must be {' or '.join(known)}, found {loops!r}", path="loops")
+    if loops == "closed":
+        return description
+    notes = (replace(note, kind="reported") if note.kind == "loop" else note for note in description.notes)
+    return replace(description, notes=tuple(notes))
 
 
 def without_passive(description: Description) -> Description:

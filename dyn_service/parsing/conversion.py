@@ -22,7 +22,7 @@ WRITERS: Mapping[str, Writer] = {"urdf": urdf.write, "mjcf": mjcf.write, "sdf": 
 SUFFIXES = {".urdf": "urdf", ".mjcf": "mjcf", ".xml": "mjcf", ".sdf": "sdf"}
 
 
-_MISSING = ("reported", "dropped")
+_MISSING = ("loop", "reported", "dropped")
 """Kinds of notes on content of a file that the description does not contain."""
 
 

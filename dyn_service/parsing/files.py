@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.description import Description, RootType, rooted
+from dyn_service.model.description import Description, LoopHandling, RootType, rooted, with_loops
 from dyn_service.model.mimic import without_mimics
 from dyn_service.parsing import xacro
 from dyn_service.parsing.joint_files import with_joint_file
@@ -114,12 +114,16 @@ def _read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Desc
 
 
 def completed(
-    description: Description, root: RootType, joints: str | os.PathLike[str] | None, mimic: bool
+    description: Description,
+    root: RootType,
+    joints: str | os.PathLike[str] | None,
+    mimic: bool,
+    loops: LoopHandling = "closed",
 ) -> Description:
-    """Applies a joint file, the option `mimic` and the kind of root to a robot; logs what its reader changed."""
+    """Applies a joint file, the options `mimic` and `loops`, and the kind of root; logs what the reader changed."""
     changed = [f"{note.element}: {note.text}" for note in description.notes if note.kind == "changed"]
     if changed:
         shown = "; ".join(changed[:_LOGGED])
         _LOG.warning("%s: %s changed: %s", description.source, counted(len(changed), "value"), shown)
-    description = description if joints is None else with_joint_file(description, joints)
+    description = with_loops(description if joints is None else with_joint_file(description, joints), loops)
     return rooted(description if mimic else without_mimics(description), root)

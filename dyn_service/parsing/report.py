@@ -23,6 +23,7 @@ from dyn_service.support.logs import printable
 
 KINDS = {
     "warning": "kept as written, but probably a mistake",
+    "loop": "closes a loop, which the tree lacks: no efforts and accelerations, unless loops are cut",
     "reported": "read, and ignored",
     "acting": "passive joint forces, included in every answer unless passive=False",
     "following": "joints that mimic others: they have no entries in q, v and tau",

@@ -367,6 +367,9 @@ LONGEST_TAG = 60
 GEOMETRY = ("visual", "collision", "material")
 """Elements without influence on motion; other tags are not taken for misspelt ones of these, nor of `<transmission>`,
 which simulators also use."""
+CONSTRAINTS = ("drake:ball_constraint", "drake:tendon_constraint", "loop_joint", "constraint")
+"""Elements by which simulators close loops of links."""
+IGNORED = "closes a loop: it is ignored"
 XACRO = "xacro:"
 DEFINITIONS = ("xacro:property", "xacro:arg", "xacro:macro")
 """xacro elements that produce nothing by themselves."""
@@ -377,6 +380,13 @@ class _Kind(NamedTuple):
     noun: str
     where: str
     hint: str = ""
+
+
+def constraints(robot: Element) -> list[Element]:
+    """Returns the elements in a robot that close loops, and the joints between links that a URDF's `<gazebo>` adds."""
+    joints = [joint for gazebo in robot.all("gazebo") for joint in gazebo.all("joint")]
+    between_links = (joint for joint in joints if joint.word("parent") not in ("", "world"))
+    return [*(child for child in robot.children if child.tag in CONSTRAINTS), *between_links]
 
 
 class Unread:

@@ -565,13 +565,15 @@ def _reach(robot: RobotQueries, goal: Goal, solver: _Solver) -> tuple[Array, flo
     place = dict(zip(poses.links, poses.position, strict=True))
     length = float(np.linalg.norm(goal.point))
     for k, joint in enumerate(path[first:]):
-        if joint.type not in ("fixed", "revolute", "continuous", "prismatic") or joint.mimic is not None:
+        if joint.type not in ("fixed", "revolute", "continuous", "spherical", "prismatic"):
             return np.zeros(3), np.inf
         if k:  # the first joint turns about its own origin
             length += float(np.linalg.norm(place[joint.child] - place[joint.parent or ""]))
         if joint.type == "prismatic":
-            entry = robot.configuration.q_slices[robot.configuration.names.index(joint.name)].start
+            leader, ratio = (joint.name, 1.0) if joint.mimic is None else (joint.mimic.joint, joint.mimic.multiplier)
+            entry = robot.configuration.q_slices[robot.configuration.names.index(leader)].start
             neutral = float(robot.configuration.neutral[entry])
-            length += max(abs(float(limit) - neutral) for limit in (solver.lower[entry], solver.upper[entry]))
+            limits = (solver.lower[entry], solver.upper[entry])
+            length += abs(ratio) * max(abs(float(limit) - neutral) for limit in limits)
     start = path[first].child if first < len(path) else goal.link
     return place[start], length

@@ -100,6 +100,9 @@ def forward_dynamics(
     for k, rate in zip(given, rates.values(), strict=True):
         a[..., k] = rate
     efforts = np.array(np.broadcast_to(full["tau"], (*lead, robot.nv)))
+    moving = np.ones(robot.nv)
+    moving[given] = 0.0
+    robot.check_inertia("simulate_rheonomic", full["q"], moving)
     M = robot.mass_matrix(full["q"], passive=passive)
     # Inverse dynamics of a with its free entries zero: b + M_.p a_p.
     held = robot.inverse_dynamics(full["q"], full["v"], a, gravity=gravity, wrenches=acting, passive=passive)

@@ -187,6 +187,7 @@ def ask(robot: RobotQueries, row: Row, arguments: Mapping[str, Any]) -> Any:
     inputs = _Inputs(robot, row)
     given = {parameter: inputs.without_arrays(parameter, x) for parameter, x in arguments.items()}
     arrays, dims, coordinates = inputs.together()
+    inputs.check_distinct(dims, coordinates)
     call = _Call(robot, row.name, given, [x.core for x in inputs.taken])
     lazy = any(_is_dask(x) for x in arrays)
     if lazy:
@@ -377,6 +378,19 @@ class _Inputs:
             axes = [slice(None) if name in of.dims else None for name in dims]
             arrays.append(x.data[(*axes, ...)] if None in axes else x.data)
         return arrays, dims, coordinates
+
+    def check_distinct(self, dims: Sequence[Hashable], coordinates: Any) -> None:
+        """Refuses leading dimensions and coordinates with a name that the result needs."""
+        outputs = {name.rpartition(".")[2] for name in self.row.outputs}
+        axes = {name for spec in self.row.outputs.values() for name in _dimensions(spec.shape, same=self.same)}
+        for label in (*dims, *(coordinates or ())):
+            if label in outputs or (label in axes and (label in dims or coordinates[label].ndim)):
+                kind, role = (
+                    ("dimension" if label in dims else "coordinate"),
+                    "" if label in outputs else "a dimension of ",
+                )
+                text = f"the {kind} '{label}' has the name of {role}an output of {self.row.name}: rename it"
+                raise wrong("inputs", text)
 
 
 def _dimension(symbol: str | int, *, same: bool) -> str:

@@ -31,6 +31,8 @@ HERE = {
     "share",
     "study",
     "massless_joint",
+    "impossible_inertia",
+    "check_answer",
     "prepare",
     "receipt",
     "repeat_steps",

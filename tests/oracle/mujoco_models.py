@@ -14,7 +14,7 @@ import numpy as np
 
 from dyn_service.engine.robot import Robot
 from dyn_service.model.conventions import from_mujoco, to_mujoco
-from dyn_service.model.description import Description
+from dyn_service.model.description import Description, with_loops
 from dyn_service.parsing.files import read_file, read_text
 from tests.oracle.test_pinocchio import relative_errors
 from tests.terms.interpreting import interpreted_robot
@@ -75,7 +75,7 @@ def joint_name(model: mujoco.MjModel, k: int) -> str:
 
 def errors(source: Path | str, model: mujoco.MjModel, states: int = 5, seed: int = 0) -> dict[str, float]:
     """The worst relative error of each query over random states, the model at rest where ours is."""
-    description = read_file(source) if isinstance(source, Path) else read_text(source)
+    description = with_loops(read_file(source) if isinstance(source, Path) else read_text(source), "cut")
     robot = frictionless(description)
     told = [note.text for note in description.notes if note.kind == "reported"]
     for what in at_rest(model):

@@ -477,9 +477,15 @@ def test_out_of_reach_considers_all_targets_and_prismatic_travel() -> None:
     fixed = chain('fixed <origin xyz="1 0 0"/>', turning(1.0))
     assert reason(inverse_kinematics(fixed, Target(link="l1", position=(0.0, 0.0, 0.0)), attempts=1)) == "out_of_reach"
     followed = chain(turning(0.0), turning(1.0, -2.0, 2.0, "prismatic", "1 0 0") + '<mimic joint="j0" multiplier="2"/>')
-    assert (
-        reason(inverse_kinematics(followed, Target(link="l2", position=(40.0, 0, 9.0)), attempts=1)) != "out_of_reach"
-    )
+    # the follower's limits leave its leader +-1 rad, so that it travels 2 m from 1 m
+    for x, away in ((50.0, True), (3.01, True), (2.99, False)):
+        found = inverse_kinematics(followed, Target(link="l2", position=(x, 0.0, 0.01)), attempts=1)
+        assert (reason(found) == "out_of_reach") == away
+    gripper = Robot.from_urdf(URDF / "panda.urdf")  # whose second finger follows the first
+    finger = Target(link="panda_rightfinger", position=(50.0, 0.0, 0.0))
+    assert reason(inverse_kinematics(gripper, finger, attempts=1)) == "out_of_reach"
+    ball = chain(turning(0.0), 'ball <origin xyz="1 0 0"/>', turning(1.0))
+    assert reason(inverse_kinematics(ball, Target(link="l3", position=(2.1, 0.0, 0.0)), attempts=1)) == "out_of_reach"
 
 
 def test_a_target_that_limits_exclude_is_limit_also_where_no_motion_helps() -> None:

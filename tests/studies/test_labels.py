@@ -189,6 +189,33 @@ class Counted:
         return np.zeros(self.shape)[index]
 
 
+@pytest.mark.parametrize(
+    ("query", "dim", "size", "role"),
+    [
+        ("link_poses", "axis", 3, "a dimension of an output"),
+        ("link_poses", "link", 11, "a dimension of an output"),
+        ("link_poses", "position", 2, "an output"),
+        ("mass_matrix", "joint_column", 8, "a dimension of an output"),
+        ("mass_matrix", "joint_column", 4, "a dimension of an output"),
+        ("gravity_forces", "forces", 2, "an output"),
+    ],
+)
+def test_names_that_the_result_needs(panda: Robot, query: str, dim: str, size: int, role: str) -> None:
+    """As a leading dimension, or as a coordinate of one, which took the place of the output without a word."""
+    coords = {"joint": list(panda.joint_names), "names": ("state", np.arange(size))}
+    q = xr.DataArray(np.zeros((size, panda.nq)), dims=("state", "joint"), coords=coords)
+    for changed, kind in ((q.rename(state=dim), "dimension"), (q.rename(names=dim), "coordinate")):
+        with pytest.raises(InvalidArgumentError, match=f"the {kind} '{dim}' has the name of {role} of {query}: rename"):
+            getattr(panda, query)(changed)
+    assert getattr(panda, query)(q).sizes["state"] == size
+
+
+def test_a_coordinate_of_a_selected_entry_stays(panda: Robot) -> None:
+    """`poses.sel(link="panda_hand")` leaves the scalar coordinate `link`."""
+    q = xr.DataArray(np.zeros(panda.nq), dims="joint", coords={"joint": list(panda.joint_names), "link": "panda_hand"})
+    assert panda.link_poses(q).sizes["link"] == len(panda.link_names)
+
+
 def test_nothing_is_loaded_silently(panda: Robot) -> None:
     source = Counted()
     x = da.from_array(source, chunks=(2, 8), asarray=False, meta=np.empty((0, 0)))

@@ -325,8 +325,9 @@ def test_power_of_constraints_is_compared_with_what_cancels_in_it(
     assert larger == {"links", "joints"}
 
 
-LIMITED = """<robot name="limited"><link name="l0"/><link name="l1"/><link name="l2"/><link name="l3"/><link name="l4"/>
-<link name="l5"/><joint name="j0" type="prismatic"><parent link="l0"/><child link="l5"/><limit upper="1"/></joint>
+SOLID = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+LIMITED = f"""<robot name="limited">{"".join(f'<link name="l{k}">{SOLID}</link>' for k in range(6))}
+<joint name="j0" type="prismatic"><parent link="l0"/><child link="l5"/><limit upper="1"/></joint>
 <joint name="j1" type="revolute"><parent link="l0"/><child link="l1"/><limit lower="-0.5" upper="2"/></joint>
 <joint name="j2" type="continuous"><parent link="l1"/><child link="l2"/></joint>
 <joint name="j3" type="prismatic"><parent link="l2"/><child link="l3"/><limit lower="1"/></joint>

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -35,6 +35,7 @@ from dyn_service.graph.bags.recording import WallClock
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.graph.middleware.topics import listen
 from dyn_service.messages.dyn_service_msgs import ServerReply, ServerRequest
+from dyn_service.model.description import LoopHandling
 from dyn_service.parsing import xacro
 from dyn_service.service.client.sync import Client
 from dyn_service.service.protocol.arrays import pack_output, unpack_array
@@ -513,8 +514,8 @@ def _model(engine: Any, text: str, *, mimic: bool) -> Any | None:
 def robots_of(bag: BagReader, more: list[Robot], joints: str | None = None) -> tuple[list[Robot], list[str]]:
     """Returns the robots of the descriptions in the bag and of further files, and remarks.
 
-    A description does not contain the kind of root and the option `mimic`: those that give the recorded fingerprint are
-    used.
+    A description does not contain the kind of root and the options `mimic` and `loops`: those that give the
+    recorded fingerprint are used.
     """
     known = bag.notes.get(ABOUT, {})
     robots, remarks = list(more), list[str]()
@@ -539,9 +540,9 @@ def _robot_of(attached: Attachment, known: Mapping[str, str], joints: str | None
     """Returns the robot of a description, read with the options that give the recorded fingerprint."""
     first: Robot | None = None
     fault: DynError | None = None
-    for root, mimic in product(ROOTS, (True, False)):
+    for root, mimic, loops in product(ROOTS, (True, False), get_args(LoopHandling)):
         try:
-            robot = Robot.from_text(attached.data, root=root, mimic=mimic, joints=joints)
+            robot = Robot.from_text(attached.data, root=root, mimic=mimic, joints=joints, loops=loops)
         except DynError as error:
             fault = fault or error
             continue

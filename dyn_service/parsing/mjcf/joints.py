@@ -152,7 +152,9 @@ MAX_NOTES = 1000
 _FORCING = {"wind": (0.0, 0.0, 0.0), "density": (0.0,), "viscosity": (0.0,)}
 _FLAGS = ("spring", "damper", "frictionloss", "equality", "limit", "contact", "actuation", "passive")
 _DRIVEN = ("jointinparent", "tendon", "site", "body", "slidersite")
-_COUPLINGS = ("connect", "weld", "joint", "tendon", "flex", "flexvert", "flexstrain")
+_DEFORMABLE = ("flex", "flexvert", "flexstrain")
+_COUPLINGS = ("connect", "weld", "joint", "tendon", *_DEFORMABLE)
+_ENDS = ("body1", "body2", "site1", "site2", "tendon1", "tendon2")
 
 
 class Rest:
@@ -209,7 +211,9 @@ class Rest:
             self._notes.append(place.note("dropped", "ignored: not active"))
             return
         if element.tag != "joint":
-            self._notes.append(place.note("reported", "ignored: only joint equalities are supported"))
+            ends = ", ".join(quoted(element.attributes[name]) for name in _ENDS if name in element.attributes)
+            text = f"ignored: only joint equalities are supported{f'; it joins {ends}' if ends else ''}"
+            self._notes.append(place.note("reported" if element.tag in _DEFORMABLE else "loop", text))
             return
         first, second = (element.attributes.get(name) for name in ("joint1", "joint2"))
         given = values.numbers("polycoef", 1, 5)
@@ -232,7 +236,7 @@ class Rest:
         elif not self._roots.join(first, second):
             cause = f"joint {quoted(first)} cannot follow {quoted(second)}: they would form a loop"
         if cause or second is None:
-            self._notes.append(place.note("reported", f"ignored: {cause}"))
+            self._notes.append(place.note("loop", f"ignored: {cause}"))
             return
         # y - y0 = a0 + a1 (x - x0)
         zeros = [self._zeros.get(name, 0.0) for name in (first, second)]

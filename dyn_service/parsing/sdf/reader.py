@@ -46,7 +46,18 @@ from dyn_service.parsing.sdf.frames import MODEL, SCOPE, Frame, Frames, bound, p
 from dyn_service.parsing.shapes import SOLIDS, Mesh, Meshes, Solid, stretched, together
 from dyn_service.parsing.structure import WORLD, assemble
 from dyn_service.parsing.transmissions import RATIO, ROTOR
-from dyn_service.parsing.xml_elements import Element, Files, ReadLimits, Unread, load, parse, spliced
+from dyn_service.parsing.xml_elements import (
+    CONSTRAINTS,
+    IGNORED,
+    Element,
+    Files,
+    ReadLimits,
+    Unread,
+    constraints,
+    load,
+    parse,
+    spliced,
+)
 from dyn_service.support.suggestions import did_you_mean
 
 ROOTS = ("sdf", "world")
@@ -248,7 +259,8 @@ class _Reader:
     def _model(self, model: Element, scope: str, outer: str) -> None:
         """Reads frames, links and joints of a model and its nested models; `outer`: the default frame of its pose."""
         self._unread.suspects = []
-        self._unread.keep(model, _MODEL, ("name", "canonical_link", "placement_frame"))
+        self._unread.keep(model, (*_MODEL, *CONSTRAINTS), ("name", "canonical_link", "placement_frame"))
+        self._notes += [self._place(each, f"<{each.tag}>").note("loop", IGNORED) for each in constraints(model)]
         while inner := [each for each in model.all("model") if MERGED in each.attributes]:
             self._merge(model, inner[0], scope)
         place, links = model.place, model.all("link")
@@ -383,8 +395,8 @@ class _Reader:
         roots = Roots()
         for joint in joined:
             if joint.child == WORLD or not roots.join(joint.child, joint.parent):
-                text = "closes a loop of links: the joint is ignored, and its links move independently"
-                self._notes.append(joint.element.place.note("reported", text))
+                text = f"closes a loop of links, from {quoted(joint.parent)} to {quoted(joint.child)}: it is ignored"
+                self._notes.append(joint.element.place.note("loop", text))
             else:
                 inboard[joint.child] = joint
         bodies: dict[str, Link] = {}
@@ -419,7 +431,7 @@ class _Reader:
         for frame, element, scope in self._joints:
             place, kind = element.place, element.attributes.get("type", "")
             if kind == "gearbox":
-                self._notes.append(place.note("reported", "gearbox: ignored, the two joints move independently"))
+                self._notes.append(place.note("loop", "gearbox: ignored, the two joints move independently"))
                 continue
             if kind not in TYPES:
                 known = ", ".join(TYPES)

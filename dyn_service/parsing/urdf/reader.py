@@ -44,11 +44,14 @@ from dyn_service.parsing.transmissions import with_transmissions
 from dyn_service.parsing.urdf import loaded
 from dyn_service.parsing.xml_elements import (
     BEFORE_XML,
+    CONSTRAINTS,
     GEOMETRY,
+    IGNORED,
     Comment,
     Element,
     ReadLimits,
     Unread,
+    constraints,
     decode,
     load,
     parse,
@@ -156,7 +159,8 @@ class _Reader:
     def _robot(self, root: Element, comments: Iterable[Comment]) -> Description:
         place = root.at("robot", self._file)
         _refuse_other_formats(root)
-        self._unread.keep(root, ("link", *JOINTS, TRANSMISSION, *GEOMETRY), ("name", "version"))
+        self._unread.keep(root, ("link", *JOINTS, TRANSMISSION, *GEOMETRY, *CONSTRAINTS), ("name", "version"))
+        self._notes += [each.at(f"<{each.tag}>", self._file).note("loop", IGNORED) for each in constraints(root)]
         of_robot = self._unread.suspects
         links, joints = root.all("link"), [joint for tag in JOINTS for joint in root.all(tag)]
         for what, found, most in (("links", links, self._limits.links), ("joints", joints, self._limits.joints)):

@@ -19,7 +19,7 @@ from dyn_service.api.description import RobotDescription
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array, Overlay
 from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, UnavailableError
-from dyn_service.model.description import RootType
+from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.service.client import flows
 from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries, awaited
 from dyn_service.service.client.channels import AsyncChannel
@@ -80,10 +80,11 @@ class AsyncClient(Connection, AsyncGaitQueries):
         *,
         root: RootType = "fixed",
         mimic: bool = True,
+        loops: LoopHandling = "closed",
         timeout_s: float | None = None,
     ) -> AsyncRemoteRobot:
         """As `Client.load_robot`."""
-        return AsyncRemoteRobot(self, await self.run(flows.load_robot(urdf, root, mimic), timeout_s))
+        return AsyncRemoteRobot(self, await self.run(flows.load_robot(urdf, root, mimic, loops), timeout_s))
 
     async def overlay_robot(
         self, robot: str, overlay: Overlay, *, name: str, expires_s: float | None = None, timeout_s: float | None = None

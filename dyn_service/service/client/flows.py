@@ -36,7 +36,7 @@ from dyn_service.errors import (
     from_wire,
 )
 from dyn_service.model.configuration import Configuration, Limits
-from dyn_service.model.description import RootType
+from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.model.order import NAMES, Order
 from dyn_service.service.protocol.arrays import ReplyArray, WireArray, may_be_infinite
 from dyn_service.service.protocol.inputs import pack, pack_overlay, pack_state
@@ -532,10 +532,12 @@ def describe_robot(name: str) -> Flow[RobotDescription]:
     return _description((yield Ask("describe_robot", name)))
 
 
-def load_robot(urdf: str | os.PathLike[str], root: RootType, mimic: bool) -> Flow[RobotDescription]:
+def load_robot(
+    urdf: str | os.PathLike[str], root: RootType, mimic: bool, loops: LoopHandling
+) -> Flow[RobotDescription]:
     """Loads a robot into the server; returns its description."""
-    said = ({"root": root} if root != "fixed" else {}) | ({"mimic": mimic} if mimic is not True else {})
-    options = said or UNSET  # old servers refuse unknown options, so defaults are not sent
+    said = (("root", root, "fixed"), ("mimic", mimic, True), ("loops", loops, "closed"))
+    options = {name: x for name, x, default in said if x != default} or UNSET  # old servers refuse unknown options
     return _description((yield Ask("load_robot", inputs={"urdf": read_description(urdf)}, options=options)))
 
 

@@ -27,7 +27,7 @@ from dyn_service.api.description import RobotDescription
 from dyn_service.api.inputs import labelled
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, GaitQueries, Overlay, RobotQueries
 from dyn_service.errors import DeadlineExceededError, DynError, FailedPreconditionError
-from dyn_service.model.description import RootType
+from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.service.client import flows
 from dyn_service.service.client.channels import Channel, forks
 from dyn_service.service.client.connection import MIN_S, Connection, check_seconds, first_id
@@ -99,6 +99,7 @@ class Client(Connection, GaitQueries):
         *,
         root: RootType = "fixed",
         mimic: bool = True,
+        loops: LoopHandling = "closed",
         timeout_s: float | None = None,
     ) -> RemoteRobot:
         """Loads a robot into the server.
@@ -108,13 +109,14 @@ class Client(Connection, GaitQueries):
                 in this process.
             root: How the root link moves in the world: "fixed", "planar" or "floating".
             mimic: Whether mimic joints follow others; False: each joint is independent.
+            loops: "closed" refuses efforts of a robot with closed loops; "cut": those of the tree that is left.
             timeout_s: The time limit of this call; None: the client's.
 
         Raises:
             PermissionDeniedError: The client may not load robots.
             UrdfError: The file is invalid.
         """
-        return RemoteRobot(self, self.run(flows.load_robot(urdf, root, mimic), timeout_s))
+        return RemoteRobot(self, self.run(flows.load_robot(urdf, root, mimic, loops), timeout_s))
 
     def overlay_robot(
         self, robot: str, overlay: Overlay, *, name: str, expires_s: float | None = None, timeout_s: float | None = None

@@ -535,6 +535,8 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 options={
                     "root": "motion of the root link in the world: `fixed`, the default, `planar` or `floating`",
                     "mimic": "whether mimic joints follow their source joints: true, the default, or false",
+                    "loops": "`closed`, the default: efforts and accelerations of a robot with closed loops are "
+                    "refused; or `cut`: they are those of the tree that is left",
                 },
                 required=("urdf",),
                 outputs=_DESCRIPTION,

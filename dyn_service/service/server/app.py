@@ -484,7 +484,9 @@ def open_robots(settings: ServerSettings) -> list[Robot]:
 
     robots = []
     for path in settings.robots:
-        read = partial(Robot.from_file, find_robot(path), root=settings.root, mimic=settings.mimic)
+        read = partial(
+            Robot.from_file, find_robot(path), root=settings.root, mimic=settings.mimic, loops=settings.loops
+        )
         robot = read()
         file_of = files.pop(robot.name, None)
         robots.append(robot if file_of is None else read(joints=file_of))

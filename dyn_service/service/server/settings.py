@@ -18,7 +18,7 @@ import msgspec
 
 from dyn_service.api.preparation import PURPOSES, chosen
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.description import RootType
+from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.service.protocol.limits import DEFAULT_ENDPOINT, RequestLimits
 from dyn_service.service.server.transport.endpoints import KeyPolicy, check_endpoint
 from dyn_service.support.documents import read_document
@@ -32,19 +32,21 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Parameters of a server.
 
     robots: robot files in URDF, MJCF, SDFormat or xacro. joints: files with passive forces of joints, each for the
-    robot that it names. root: how root links move in the world. mimic: whether mimic joints follow their joint.
-    endpoints: where to listen. allow_load: whether clients may load and unload robots; None: if only this machine can
-    reach the server. prepare: whether kernels are compiled before the first request, or for which purposes and queries
-    (see `preparation`). workers: number of processes for slow requests; 0 is one thread of the server. limits: limits
-    on requests. realtime: scheduling and memory locking of the process. keys: where keys are required: `remote`, if
-    other machines can reach the endpoint, or `required`, on this machine too. keys_folder: the folder of `dyn keys`;
-    empty is its default. audit: file of the audit log; empty: changes are only logged.
+    robot that it names. root: how root links move in the world. mimic: whether mimic joints follow their joint. loops:
+    whether closed loops of links are refused, or cut. endpoints: where to listen. allow_load: whether clients may load
+    and unload robots; None: if only this machine can reach the server. prepare: whether kernels are compiled before the
+    first request, or for which purposes and queries (see `preparation`). workers: number of processes for slow
+    requests; 0 is one thread of the server. limits: limits on requests. realtime: scheduling and memory locking of the
+    process. keys: where keys are required: `remote`, if other machines can reach the endpoint, or `required`, on this
+    machine too. keys_folder: the folder of `dyn keys`; empty is its default. audit: file of the audit log; empty:
+    changes are only logged.
     """
 
     robots: list[RobotFile] = []
     joints: list[InputFile] = []
     root: RootType = "fixed"
     mimic: bool = True
+    loops: LoopHandling = "closed"
     endpoints: list[str] = msgspec.field(default_factory=lambda: [DEFAULT_ENDPOINT])
     allow_load: bool | None = None
     prepare: bool | list[str] = True

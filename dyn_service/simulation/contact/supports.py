@@ -170,6 +170,7 @@ class Supports:
         robot = self._robot
         drawn = [robot.random_configuration(seed=seed) for seed in _SEEDS]
         q = np.stack([task.at.neutral, *drawn])
+        robot.check_inertia("simulate", q)
         q = q.reshape(len(q), *(1,) * (robot.mass_matrix(task.at.neutral).ndim - 2), task.at.nq)
         try:
             inverse = np.linalg.inv(robot.mass_matrix(q))
@@ -334,6 +335,7 @@ def in_brakes(robot: RobotQueries, q: Array, v: Array, tau: Array, braked: Array
     """
     free = np.isnan(braked)
     a = np.where(free, 0.0, braked)
+    robot.check_inertia("forward_dynamics", q, free.astype(float))
     left = tau - robot.inverse_dynamics(q, v, a)
     a[free] = np.linalg.solve(robot.mass_matrix(q)[np.ix_(free, free)], left[free])
     return a

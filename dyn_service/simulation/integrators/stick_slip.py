@@ -60,6 +60,7 @@ class Sticking:
         held = robot.inverse_dynamics(q, v, straight(task.at, v), gravity=task.gravity, wrenches=acting)
         own = robot.passive_forces(q, v)
         braked = np.where(self.damping > 0.0, own.damping, 0.0) + np.where(self.friction > 0.0, own.friction, 0.0)
+        robot.check_inertia("simulate", q)
         M = robot.mass_matrix(q)
         r = np.einsum("...ij,...j->...i", M, v) + task.dt * (tau - held + braked)
         return Equation(M, M + task.dt * (self.damping[..., None] * np.eye(task.at.nv)), r)

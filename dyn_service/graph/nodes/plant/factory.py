@@ -52,7 +52,7 @@ from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.messages.nav_msgs import Odometry
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.model.configuration import Configuration, Limits
-from dyn_service.model.description import RootType
+from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
@@ -460,11 +460,11 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     robot: path of its URDF, MJCF, SDFormat or xacro file: the model that a controller must have. joints: path of a
     joint file (damping, friction, springs, motors), or empty. root: how its root link moves in the world. undriven:
     joints without motor and brake; by default those with six degrees of freedom, such as a floating root. mimic:
-    whether mimic joints follow their leaders, as on the server. rate_hz: integration steps per second of wall time.
-    integrator: of a step; auto is stick_slip with contacts, else rk4. substeps: number of parts of a step.
-    state_rate_hz: joint states per second, at most rate_hz; 0 is every step. initial_position: rad | m, by joint (and
-    its part, `joint.part` or a nested map, if it has several) or in order; empty is the middle of the limits, neutral
-    for joints without limits.
+    whether mimic joints follow their leaders, as on the server. loops: `cut` simulates the tree that is left of closed
+    loops, which are refused otherwise. rate_hz: integration steps per second of wall time. integrator: of a step; auto
+    is stick_slip with contacts, else rk4. substeps: number of parts of a step. state_rate_hz: joint states per second,
+    at most rate_hz; 0 is every step. initial_position: rad | m, by joint (and its part, `joint.part` or a nested map,
+    if it has several) or in order; empty is the middle of the limits, neutral for joints without limits.
 
     overlay: differences of the simulated robot from its file, with the fields of `Overlay`; states still carry the
     fingerprint of the file's model. actuators: its motors. sensors: path of a sensor file. velocities: of
@@ -511,6 +511,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     root: RootType = "fixed"
     undriven: list[str] | None = None
     mimic: bool = True
+    loops: LoopHandling = "closed"
     rate_hz: Rate = 1000.0
     integrator: Literal["auto", "rk4", "semi_implicit_euler", "explicit_euler", "stick_slip"] = "auto"
     substeps: Annotated[int, msgspec.Meta(ge=1, le=MAX_SUBSTEPS)] = 1

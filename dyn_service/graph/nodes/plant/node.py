@@ -446,7 +446,7 @@ def main(node: Node[PlantParameters]) -> None:
 
     p = node.parameters
     with node.stop.at_once():
-        robot = Robot.from_file(find_robot(p.robot), root=p.root, joints=p.joints or None, mimic=p.mimic)
+        robot = Robot.from_file(find_robot(p.robot), root=p.root, joints=p.joints or None, mimic=p.mimic, loops=p.loops)
         plant = make_plant(robot, p, session=secrets.randbits(53))
         changes = None if p.driver else PlantChanges(plant, robot, p)
         if changes is not None:

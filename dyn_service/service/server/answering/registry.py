@@ -318,11 +318,12 @@ class Administrator:
                 f"mimic must be true or false, found {describe_value(mimic)}", path="options.mimic"
             )
         try:
-            robot = Robot.from_text(text, root=options.get("root", "fixed"), limits=limits, mimic=mimic)
+            handling = {name: options[name] for name in ("root", "loops") if name in options}
+            robot = Robot.from_text(text, limits=limits, mimic=mimic, **handling)
         except DynError as error:
             # Errors in the text have its line and element, as when the robot is read in process.
             if not isinstance(error, UrdfError):
-                error.path = {None: path, "root": "options.root"}.get(error.path, error.path)
+                error.path = path if error.path is None else f"options.{error.path}"
             raise
         self._registry.add(robot)
         served = self._registry.get(robot.name)  # may be one served before
