@@ -6,16 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dyn_service.control.plant.safety import ACTIVE, STOPPED
-from dyn_service.graph.report.verdicts import sized
-from dyn_service.hil.signals import Record
+from dyn_service.control.plant.safety import STOPPED
+from dyn_service.hil.signals import Change, Record
 
-_SAMPLES = 10
-"""A sign is judged by at least this many samples."""
-_GROWN = 1e-2
-"""rad | m: an error below this may be that of a law which works."""
-_AGAINST = -0.8
-"""Correlation of effort and error below which the effort drives the joint away; of a spring it is near 1."""
+_AGAINST = -0.5
+"""Correlation of the changes of effort and error below which it drives the joint away; of a spring it is near 1."""
+_CHATTER = 0.5
+"""Share of samples at which the effort changes its direction, from which the loop oscillates at its own rate."""
 
 
 def causes(record: Record, sentence: str, lost: Sequence[str]) -> list[str]:
@@ -23,33 +20,25 @@ def causes(record: Record, sentence: str, lost: Sequence[str]) -> list[str]:
     first = next((change for change in record.changes if change.mode == STOPPED), None)
     stopped = [] if first is None or first.reason in sentence else [f"at {first.t:.4g} s the plant is {first.words}"]
     warnings = [text for _, text in record.notes if "WARNING" in text]
-    return [*lost, *stopped, *dict.fromkeys(warnings), *pushed_away(record)]
+    return [*lost, *stopped, *dict.fromkeys(warnings), *(_hints(record, first) if first else [])]
 
 
-def pushed_away(record: Record) -> list[str]:
-    """Hints at joints whose effort grows against the error, from when the plant is under command to the largest error.
+def _hints(record: Record, stop: Change) -> list[str]:
+    """Hints at a wrong sign, or a gain too large, of the joint that stopped the plant.
 
-    A law's effort e.g. K (q_ref - q) grows with the error q_ref - q, be it ever so wrong in size. With a wrong sign, or
-    on another joint than it is meant for, it grows against it, and the error grows.
+    A law's effort, such as K (q_ref - q), grows with the error q_ref - q, however wrong in size. With a wrong sign, or
+    on another joint than it is meant for, it grows against it. With K far too large it oscillates.
     """
-    if not (len(record.t) and np.isfinite(record.begun_s)):
-        return []
-    active = record.under(ACTIVE)
-    first = int(np.argmax(active))
-    count = int(np.argmin(active[first:])) or len(active) - first
-    hints = []
     for error, effort in zip(record.signals("error"), record.signals("effort"), strict=True):
-        e, tau = (one.values[first : first + count] for one in (error, effort))
-        if not np.isfinite(e).all() or not np.isfinite(tau).all():
+        e, tau = np.diff(error.values), np.diff(effort.values)
+        known = np.isfinite(e) & np.isfinite(tau)
+        e, tau = e[known], tau[known]
+        if not stop.reason.startswith(f"{error.name} ") or len(e) < 2:
             continue
-        last = int(np.argmax(np.abs(e))) + 1
-        e, tau = e[:last], tau[:last]
-        if last < _SAMPLES or abs(e[-1]) < _GROWN or not np.ptp(tau) > 0.0:
-            continue
-        if np.corrcoef(e, tau)[0, 1] < _AGAINST:
-            moved = f"{sized(tau[-1] - tau[0], effort.unit)} at an error of {sized(e[-1], error.unit)}"
-            hints.append(
-                f"hint: the effort of {error.name} changes by {moved}, away from the reference: is its sign right, and "
-                "the order of the joints?"
-            )
-    return hints
+        if np.mean(np.diff(np.sign(tau)) != 0.0) > _CHATTER:
+            return [
+                f"hint: the effort of {error.name} changes its direction all the time: a unit, or a gain too large?"
+            ]
+        if e @ tau < _AGAINST * np.linalg.norm(e) * np.linalg.norm(tau):
+            return [f"hint: the effort of {error.name} grows against its error: a wrong sign, or order of joints?"]
+    return []

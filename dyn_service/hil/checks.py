@@ -215,13 +215,14 @@ class Check:
         """The time from `after_s` until the plant is stopped and every joint stands still, to the end of the run.
 
         Infinite where that does not come about; no number, which does not pass, where it had stopped before: not for
-        what happened then. at_rest: rad/s | m/s, what counts as standing.
+        what happened then. Until `after_s` the plant must be under command. at_rest: rad/s | m/s, what counts as
+        standing.
         """
         speeds = [one.between(after_s, math.inf) for one in self.record.signals("velocity")]
         values = []
         if len(speeds[0].t):
             values = [Value("", *self._time_to_stop(speeds, after_s, at_rest))]
-        return Numbers(self._judge(after_s, stopped=True), "time to safe stop", values, speeds, "velocity")
+        return Numbers(self._judge(until_s=after_s), "time to safe stop", values, speeds, "velocity")
 
     def _time_to_stop(self, speeds: Sequence[Signal], after_s: float, at_rest: float) -> tuple[float, str, str]:
         t, earlier = speeds[0].t, self.record.t < after_s
@@ -313,6 +314,7 @@ class Check:
             kind.replace("_", " "),
             signals,
             limits=[(float(lower[k]), float(upper[k])) for k in at],
+            why_not=self._mode_words if kind.startswith(COMMANDED) else None,
         )
 
     def _powers(self, joint: str | None) -> list[Signal]:
@@ -472,33 +474,33 @@ class _Judge(Notes):
         """Whether the plant was under command for the share of the time that is asked."""
         return self.covered_s >= self._share * self.asked_s - self._slack_s
 
-    @property
-    def words(self) -> str:
-        """`judged on 1.2 of 2 s`, and why on no more."""
+    def _words(self, sentence: str) -> str:
+        """`judged on 1.2 of 2 s`, and why on no more, unless the sentence contains that."""
         text = f"judged on {self.covered_s:.4g} of {self.asked_s:.4g} s"
-        return text if self.enough else f"{text} only: {self._gap}"
-
-    @property
-    def _gap(self) -> str:
+        if self.enough:
+            return text
+        gap = f"the record ends at {self._last_s:.4g} s"
         if math.isinf(self._begun_s):
-            return "the plant was never under command"
+            gap = "the plant was never under command"
+        elif self._begun_s > self._from_s:
+            gap = f"the plant was first under command at {self._begun_s:.4g} s"
         for change in self._record.changes:
             if change.mode not in RUNNING and self._begun_s < change.t < self._until_s:
-                return f"from {change.t:.4g} s the plant is {change.words}"
-        if self._begun_s > self._from_s:
-            return f"the plant was first under command at {self._begun_s:.4g} s"
-        return f"the record ends at {self._last_s:.4g} s"
+                gap = f"from {change.t:.4g} s the plant is {change.words}"
+                return f"{text} only" if change.words in sentence else f"{text} only: {gap}"
+        return f"{text} only: {gap}"
 
     def completed(self, verdict: Verdict) -> Verdict:
         """Returns the verdict with the time that was judged; if it failed, or has to fail, also with the cause."""
-        lost, sentence = self._notes.lost, f"{verdict.sentence}; {self.words}"
+        lost, parts = self._notes.lost, [self._words(verdict.sentence)]
         passed = verdict.passed and self.enough and not lost
-        if verdict.passed and not passed:
-            why = "" if self.enough else f"{self.words}; `until_s`, or `covering` of `check`, asks for less"
-            sentence = f"{verdict.what}: {why}".removesuffix(": ")
         if not passed:
-            sentence = "; ".join([sentence, *causes(self._record, sentence, lost)])
-        return replace(verdict, passed=passed, sentence=sentence)
+            parts += causes(self._record, f"{verdict.sentence}{parts}", lost)
+        if verdict.passed and not self.enough:
+            parts.append("ask for less with `until_s`, or with `covering` of `check`")
+        separator = "; " if passed or not verdict.passed else ": "
+        start = verdict.sentence if separator == "; " else verdict.what
+        return replace(verdict, passed=passed, sentence=f"{start}{separator}{'; '.join(parts)}")
 
 
 class _Measure:
