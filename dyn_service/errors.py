@@ -21,8 +21,12 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import dropwhile
+from types import FrameType
 from typing import Any, ClassVar
+
+_PACKAGE = os.path.join(os.path.dirname(__file__), "")
 
 
 class DynError(Exception):
@@ -159,8 +163,23 @@ def from_wire(wire: Mapping[str, Any]) -> DynError:
     return kind(str(wire.get("message", code)), path=wire.get("path"), **details)
 
 
-def failure(error: Exception) -> str:
+def failure(error: BaseException) -> str:
     """What went wrong in code that is not ours: `ZeroDivisionError: division by zero (my_law.py, line 12)`."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return f"{said} ({os.path.basename(frame.filename)}, line {frame.lineno})"
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    last = f"{os.path.basename(frames[-1].filename)}, line {frames[-1].lineno}"
+    return f"{text} ({foreign_line(traceback.walk_tb(error.__traceback__)) or last})"
+
+
+def foreign_line(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """Returns the line of code outside of this package, `my_law.py, line 12`, or an empty string if there is only code
+    of this package. If that code called a library, it is the line of the call.
+
+    frames: From the caller to the called, with their lines; those before the first of this package do not count.
+    """
+    files = [(frame.f_code.co_filename, line) for frame, line in frames]
+    inside = dropwhile(lambda entry: not entry[0].startswith(_PACKAGE), files)
+    foreign = [(file, line) for file, line in inside if not file.startswith(_PACKAGE)]
+    folder = os.path.dirname(foreign[0][0]) if foreign else ""
+    last = next(((file, line) for file, line in reversed(foreign) if os.path.dirname(file) == folder), None)
+    return f"{os.path.basename(last[0])}, line {last[1]}" if last else ""

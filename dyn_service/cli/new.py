@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import keyword
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Annotated
 import typer
 
 from dyn_service.cli.console import UsageError, say
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.support import shipped
 
 app = typer.Typer(help="Write a controller, a node or a launch file to start from.", no_args_is_help=True)
@@ -22,12 +23,20 @@ Folder = Annotated[Path, typer.Option(metavar="DIR", help="Where to write it.")]
 
 
 @app.command()
-def controller(name: Name, folder: Folder = Path()) -> None:
+def controller(
+    name: Name,
+    folder: Folder = Path(),
+    robot: Annotated[
+        str, typer.Option(metavar="FILE", help="Its robot: a file, or the name of a shipped one (dyn robots).")
+    ] = "pendulum",
+) -> None:
     """Write a package with a controller that runs: law, parameters, tests and a launch file."""
-    _write(lambda: new_package("controller", name, folder))
+    _write(lambda: new_package("controller", name, folder, robot))
     top = folder / name
+    launch = top / name / "launch" / f"{name}.launch.yaml"
     say(f"\ntest it    python -m pytest {top}")
-    say(f"run it     dyn launch {top / name / 'launch' / f'{name}.launch.yaml'} --duration 10 --report report")
+    say(f"run it     dyn launch {launch} clock:=lockstep --duration 10 --report report")
+    say(f"then       dyn launch {launch} --duration 10 --report report     # in real time")
     say(f"the law    {top / name / 'controller.py'}")
 
 
@@ -49,7 +58,7 @@ def launch(name: Name, folder: Folder = Path()) -> None:
 def _write(make: Callable[[], list[Path]]) -> list[Path]:
     try:
         written = make()
-    except InvalidArgumentError as error:
+    except DynError as error:
         raise UsageError(str(error)) from None
     for path in written:
         say(path)
@@ -57,29 +66,37 @@ def _write(make: Callable[[], list[Path]]) -> list[Path]:
 
 
 TEMPLATES = Path(__file__).parent / "templates"
-_NAME, _CLASS = "law_name", "LawName"
+_NAME, _CLASS, _ROBOT = "law_name", "LawName", "robot_file"
 _LONGEST = 40
 
 
-def new_package(template: str, name: str, folder: Path) -> list[Path]:
+def new_package(template: str, name: str, folder: Path, robot: str = "") -> list[Path]:
     """Writes a package of that name below the folder.
 
-    template: the name of a folder in `templates/`. folder: the parent of the package's folder.
+    template: the name of a folder in `templates/`. folder: the parent of the package's folder. robot: file or name of
+    its robot.
 
     Returns:
         The files that were written.
 
     Raises:
         InvalidArgumentError: The name is invalid or in use, the package exists, or the folder does not exist.
+        DynError: There is no such robot, or its file has an error.
     """
     check_name(name)
     target = _target(folder, name)
+    if robot:
+        from dyn_service import Robot
+
+        Robot.from_file(shipped.find_robot(robot))
+        if Path(robot).exists():  # relative to the launch file, so that both can be moved together
+            robot = f"$(dirname)/{os.path.relpath(robot, target / name / 'launch')}"
     source = TEMPLATES / template
     written = []
     for file in sorted(path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
         path = target / _named(str(file.relative_to(source)), name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_named(file.read_text("utf-8"), name), encoding="utf-8")
+        path.write_text(_named(file.read_text("utf-8"), name).replace(_ROBOT, robot), encoding="utf-8")
         written.append(path)
     return written
 

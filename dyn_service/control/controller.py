@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -41,6 +41,9 @@ from dyn_service.model.configuration import Configuration
 
 TrajectoryMaker = Callable[[Array, Array], ReferenceTrajectory]
 """(q0, v0) -> the reference motion from that state."""
+REARM_OFF = "and rearm is off"
+NO_STATE = "no joint state arrived for"
+"""In the errors with which a controller ends because of its plant, not of its law."""
 LOOKS = 50
 """Number of states from which their rate is measured."""
 HOLD_S = 1.0
@@ -125,10 +128,11 @@ class ReferenceTracker:
         self._impulse = np.zeros(self.configuration.nv)  # of the efforts since the last update
         self._stamps: list[float] = []
 
-    def rate_warning(self, state: PlantState) -> str:
+    def rate_warning(self, state: PlantState, updates_us: Sequence[float] = ()) -> str:
         """Returns a warning, once, if after `LOOKS` states the law cannot run at its rate; otherwise an empty string.
 
         The median of the times between two states counts, because a busy machine drops some and delays others.
+        updates_us: times of the law's last updates; a law that takes longer than its period is itself the cause.
         """
         if len(self._stamps) >= LOOKS or state.stamp in self._stamps[-1:]:
             return ""
@@ -141,6 +145,12 @@ class ReferenceTracker:
         times = rate_hz / self.rate_hz
         if round(times) >= 1 and abs(times - round(times)) <= 0.02 * times:
             return ""
+        update_ms, period_ms = 1e-3 * float(np.median(updates_us or 0.0)), 1e3 / self.rate_hz
+        if times < 1 and update_ms > period_ms:
+            return (
+                f"an update of the law takes {update_ms:.3g} ms of its {period_ms:.3g} ms: it runs at "
+                f"{rate_hz:.4g} Hz instead of {self.rate_hz:g}; make its update faster, or lower rate_hz"
+            )
         busy = ", or the machine is busy" if times < 1 else ""
         return (
             f"the plant's states come at {rate_hz:.4g} Hz, not a whole multiple of rate_hz, {self.rate_hz:g}: the law "
@@ -359,18 +369,19 @@ class Arming:
         if state.mode == STOPPED and under_us and not self.rearm:
             alone = state.cause == "missed" and not self._went_on
             hint = " (the second command was late: set the plant's control_rate_hz to the controller's rate)"
+            why = f"{state.cause}: {state.reason}" if state.reason else state.cause
             raise FailedPreconditionError(
-                f"the plant stopped ({state.cause}) at {state.since:g} s, and rearm is off: restart the controller"
+                f"the plant stopped ({why}) at {state.since:g} s, {REARM_OFF}: restart the controller"
                 f"{hint if alone else ''}"
             )
         if arm and session not in (-1, state.session) and not self.rearm:
             raise FailedPreconditionError(
-                "the plant was restarted under this controller, and rearm is off: restart the controller"
+                f"the plant was restarted under this controller, {REARM_OFF}: restart the controller"
             )
         new_session = session != state.session and state.cause != "start"
         if arm and new_session and self.restarted and not self.rearm:
             raise FailedPreconditionError(
-                f"the plant is {state.mode} ({state.cause}), and rearm is off: a controller that the launcher has "
+                f"the plant is {state.mode} ({state.cause}), {REARM_OFF}: a controller that the launcher has "
                 "restarted does not arm it"
             )
         return state.armable if arm else self._armed == (state.session, state.epoch)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -26,7 +27,7 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.control.command import Command, Interface
 from dyn_service.control.trajectory import Reference, ReferenceTrajectory
-from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, failure
+from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, failure, foreign_line
 
 T = TypeVar("T")
 
@@ -153,12 +154,16 @@ def reset_law(law: Law, state: RobotState) -> None:
 
 
 def guarded(fault: type[DynError], what: str, call: Callable[[], T]) -> T:
-    """Calls code of others; its errors other than those of this package become a `fault`, which begins with `what`."""
+    """Calls code of others. Its errors become a `fault`, which begins with `what` and ends with file and line; those of
+    this package keep their type, and get both as well.
+    """
     try:
         return call()
-    except DynError:
+    except DynError as error:
+        if line := foreign_line(walk_tb(error.__traceback__)):
+            error.message = f"{what}: {error.message} ({line})"
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # `exit` in a law would end the process without a cause
         raise fault(f"{what}: {failure(error)}") from error
 
 

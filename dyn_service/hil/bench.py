@@ -172,11 +172,18 @@ class ControllerHandle:
 
 
 def open_bench(
-    mode: str, setup: Setup, cache: RobotCache, faults: Sequence[Fault], seed: int, endpoints: Sequence[str] = ()
+    mode: str,
+    setup: Setup,
+    cache: RobotCache,
+    faults: Sequence[Fault],
+    seed: int,
+    endpoints: Sequence[str] = (),
+    wall_limit_s: float | None = None,
 ) -> Bench:
     """A bench of this mode.
 
-    endpoints: Of a driver's topics, `NAME=ENDPOINT`, for hardware.
+    endpoints: Of a driver's topics, `NAME=ENDPOINT`, for hardware. wall_limit_s: wall time in which a run must end; by
+    default 30 s, and ten times the plant's time in addition.
     """
     check_faults(faults)
     where = _endpoints(mode, endpoints)
@@ -185,7 +192,7 @@ def open_bench(
         with tempfile.TemporaryDirectory() as folder:  # for the names of sockets that are never opened
             resolved = resolve(setup, Path(folder)).carrying(wrong)
             model, robot = cache.of(resolved)
-            return Lockstep(resolved, model, robot, faults, seed)
+            return Lockstep(resolved, model, robot, faults, seed, wall_limit_s)
     from dyn_service.hil.real_time import CONTROLLER, RealTime
 
     if wrong and mode == "hardware":
@@ -194,7 +201,7 @@ def open_bench(
     try:
         resolved = resolve(setup, runtime.folder).over({}, CONTROLLER).carrying(wrong)
         _check_mode(mode, resolved, where)
-        return RealTime(resolved, cache.of(resolved)[1], runtime, faults, seed, where)
+        return RealTime(resolved, cache.of(resolved)[1], runtime, faults, seed, where, wall_limit_s)
     except BaseException:
         runtime.close()
         raise

@@ -7,6 +7,11 @@
 
 Every assertion, passed or not, is noted as a `Verdict`, for reports.
 
+An assertion is about the time from when the plant was first under command until the end of the run, or about the span
+that it names. It says on how much of that time the plant was under command, and fails if it was less than was asked:
+all of it, or the share given to `Check.covering`. It also fails if a node ended that no injected fault ended, unless
+`Check.ends` expects that.
+
 A measure is one value per time (`OverTime`), or one per joint or run (`Numbers`); its methods compare it with a bound.
 """
 
@@ -23,7 +28,8 @@ from numpy.typing import NDArray
 from dyn_service.control.plant.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.report.verdicts import PlantBounds, format_number, share_under_command, sized
-from dyn_service.hil.signals import COMMANDED, Array, Record, Signal
+from dyn_service.hil.causes import causes
+from dyn_service.hil.signals import COMMANDED, Array, Change, Record, Signal
 
 ROUNDING = 1e-9
 """rad | m: a joint within this distance of a position has reached it."""
@@ -36,19 +42,56 @@ class Check:
     `joint`, a measure has one signal or number for each joint. verdicts: in the order of the assertions.
     """
 
-    def __init__(self, record: Record, notes: Notes | None = None) -> None:
-        """notes: where verdicts are recorded, shared with other checks; by default a new `Notes`."""
+    def __init__(self, record: Record, notes: Notes | None = None, share: float = 1.0) -> None:
+        """notes: where verdicts are recorded, shared with other checks; by default a new `Notes`. share: as in
+        `covering`.
+        """
         self.record = record
         self.notes = Notes() if notes is None else notes
+        self.notes.record = record
         self.verdicts = self.notes.verdicts
+        self._share = share
+
+    def covering(self, share: float) -> Check:
+        """Returns the same assertions for a plant that is under command for at least this share of their time, 0 to 1.
+        Positions, velocities, efforts, powers and tracking errors are judged while it is under command only.
+        """
+        if not 0.0 <= share <= 1.0:
+            raise InvalidArgumentError(f"covering({share:g}): expected a share, 0 to 1")
+        return Check(self.record, self.notes, share)
+
+    def ends(self, reason: str) -> None:
+        """Asserts that the controller, or another node, ended by itself with this reason, a part of its message. Other
+        assertions are then about the time until it ended.
+        """
+        __tracebackhide__ = True
+        ends = self.record.ends
+        found = any(reason in end.why for end in ends)
+        self.notes.ends_expected |= found
+        why = "; ".join(f"{end.why}, at {end.t:.4g} s" for end in ends) or "no node ended by itself"
+        verdict = Verdict("end", "", math.nan, "", repr(reason), found, f"end: {why}; expected {reason!r}")
+        self.verdicts.append(verdict)
+        if not found:
+            raise AssertionError(verdict.sentence)
+
+    def _judge(self, from_s: float = 0.0, until_s: float = math.inf, *, stopped: bool = False) -> _Judge:
+        """What judges the time between these two. stopped: whether the time counts without command."""
+        return _Judge(self.notes, self.record, self._share, from_s, until_s, stopped)
+
+    def _signals(self, kind: str, joint: str | None) -> list[Signal]:
+        signals = self.record.signals(kind, joint)
+        if self._share == 1.0 or not len(self.record.t):
+            return signals
+        active = self.record.under(ACTIVE)
+        return [Signal(one.name, one.unit, one.t[active], one.values[active]) for one in signals]
 
     def tracking(self, joint: str | None = None, *, from_s: float | None = None, until_s: float = math.inf) -> OverTime:
         """Returns the difference from the position to the reference, rad | m, by default from when the plant was first
         under command. If the plant stops, there is no tracking error, and an assertion on it fails.
         """
         begin = self.record.begun_s if from_s is None else from_s
-        signals = [one.between(begin, until_s) for one in self.record.signals("error", joint)]
-        return OverTime(self.notes, "tracking error", signals, why_not=self._mode_words)
+        signals = [one.between(begin, until_s) for one in self._signals("error", joint)]
+        return OverTime(self._judge(from_s or 0.0, until_s), "tracking error", signals, why_not=self._mode_words)
 
     def position(self, joint: str | None = None, *, from_s: float = 0.0, until_s: float = math.inf) -> OverTime:
         """Returns the positions, rad | m."""
@@ -81,15 +124,15 @@ class Check:
         """Returns the power of the joints' efforts, tau v, in W; `total`: one signal, of all together."""
         powers = self._powers(joint)
         if total:
-            powers = [Signal("", "W", self.record.t, np.sum([one.values for one in powers], axis=0))]
-        return OverTime(self.notes, "power", powers)
+            powers = [Signal("", "W", powers[0].t, np.sum([one.values for one in powers], axis=0))]
+        return OverTime(self._judge(), "power", powers)
 
     def energy(self, joint: str | None = None) -> Numbers:
         """Returns the integral of |tau v| over the run, in J: the energy of motors without recuperation."""
         powers = self._powers(joint)
         totals = [float(np.trapezoid(np.abs(one.values), one.t)) if len(one.t) > 1 else math.nan for one in powers]
         values = [Value(one.name, total, "J") for one, total in zip(powers, totals, strict=True)]
-        return Numbers(self.notes, "energy", values, powers, "power")
+        return Numbers(self._judge(), "energy", values, powers, "power")
 
     def settling(
         self, joint: str | None = None, *, band: float, to: float | None = None, from_s: float = 0.0
@@ -112,7 +155,7 @@ class Check:
             else:
                 settled = float(signal.t[outside[-1] + 1]) - from_s if len(outside) else 0.0
                 values.append(Value(signal.name, settled, "s"))
-        return Numbers(self.notes, "settling time", values, signals, "error" if to is None else "position")
+        return Numbers(self._judge(from_s), "settling time", values, signals, "error" if to is None else "position")
 
     def overshoot(self, joint: str, *, to: float | None = None, from_s: float = 0.0) -> Numbers:
         """By how much a joint goes beyond `to` after `from_s`, seen from where it was then; 0 where it does not. One
@@ -122,7 +165,7 @@ class Check:
         """
         signal = self.record.signal("position", joint).between(from_s, math.inf)
         if not len(signal.t):
-            return Numbers(self.notes, "overshoot", [])
+            return Numbers(self._judge(from_s), "overshoot", [])
         target = self.record.signal("reference", joint).values[-1] if to is None else to
         way = target - signal.values[0]
         off = signal.values - target
@@ -130,16 +173,18 @@ class Check:
         most = int(np.argmax(beyond))  # a NaN counts as largest
         value = math.nan if math.isnan(target) else float(np.maximum(beyond[most], 0.0))
         detail = f"at {signal.t[most]:.4g} s, beyond {format_number(float(target))}"
-        return Numbers(self.notes, "overshoot", [Value(joint, value, signal.unit, detail)], [signal], "position")
+        return Numbers(
+            self._judge(from_s), "overshoot", [Value(joint, value, signal.unit, detail)], [signal], "position"
+        )
 
     def delay(self) -> OverTime:
         """From the state that a command answers to its effect, s; one value per command that was taken."""
-        return OverTime(self.notes, "delay of a command", [_unnamed(self.record.answers)])
+        return OverTime(self._judge(), "delay of a command", [_unnamed(self.record.answers)])
 
     def jitter(self) -> OverTime:
         """How much the time between two commands that took effect differs from the controller's period, s."""
         gaps, t = self._gaps()
-        return OverTime(self.notes, "jitter of the commands", [Signal("", "s", t, gaps - self.record.control_s)])
+        return OverTime(self._judge(), "jitter of the commands", [Signal("", "s", t, gaps - self.record.control_s)])
 
     def deadlines(self, deadline_s: float | None = None) -> Numbers:
         """How often no command took effect in time: one that came later than `deadline_s`, by default the controller's
@@ -153,7 +198,7 @@ class Check:
             raise InvalidArgumentError(f"deadline_s is {limit:g}: expected a positive, finite number of seconds")
         answers = self.record.answers
         if not len(answers.t):
-            return Numbers(self.notes, "missed deadlines", [])
+            return Numbers(self._judge(), "missed deadlines", [])
         late = answers.values > limit + 1e-9  # times are sums of steps: their rounding is no delay
         gaps, t = self._gaps(answered=True)
         # from one answered state to the next, whatever either answer took; a state may come half a period late
@@ -164,19 +209,20 @@ class Check:
         if late.any():
             detail += f", the latest took {sized(float(answers.values.max()), 's')}"
         value = math.nan if np.isnan(answers.values).any() else count
-        return Numbers(self.notes, "missed deadlines", [Value("", value, "", detail)], [_unnamed(answers)], "delay")
+        return Numbers(self._judge(), "missed deadlines", [Value("", value, "", detail)], [_unnamed(answers)], "delay")
 
     def safe_stop(self, after_s: float, *, at_rest: float = AT_REST) -> Numbers:
         """The time from `after_s` until the plant is stopped and every joint stands still, to the end of the run.
 
         Infinite where that does not come about; no number, which does not pass, where it had stopped before: not for
-        what happened then. at_rest: rad/s | m/s, what counts as standing.
+        what happened then. Until `after_s` the plant must be under command. at_rest: rad/s | m/s, what counts as
+        standing.
         """
         speeds = [one.between(after_s, math.inf) for one in self.record.signals("velocity")]
         values = []
         if len(speeds[0].t):
             values = [Value("", *self._time_to_stop(speeds, after_s, at_rest))]
-        return Numbers(self.notes, "time to safe stop", values, speeds, "velocity")
+        return Numbers(self._judge(until_s=after_s), "time to safe stop", values, speeds, "velocity")
 
     def _time_to_stop(self, speeds: Sequence[Signal], after_s: float, at_rest: float) -> tuple[float, str, str]:
         t, earlier = speeds[0].t, self.record.t < after_s
@@ -197,39 +243,42 @@ class Check:
     def stops(self) -> Numbers:
         """Number of safe stops."""
         if not len(self.record.t):
-            return Numbers(self.notes, "safe stops", [])
+            return Numbers(self._judge(), "safe stops", [])
         found = [change for change in self.record.changes if change.mode == STOPPED]
-        detail = ", ".join(f"{change.cause} at {change.t:.4g} s" for change in found[:5])
-        return Numbers(self.notes, "safe stops", [Value("", float(len(found)), "", detail)])
+        detail = ", ".join(f"{change.cause} at {change.t:.4g} s" for change in found[:_LISTED])
+        detail += ", .." if len(found) > _LISTED else ""
+        return Numbers(self._judge(), "safe stops", [Value("", float(len(found)), "", detail)])
 
     def under_command(self) -> Numbers:
         """The share of the run, from 0 to 1, in which the plant was under command."""
         if not len(self.record.t):
-            return Numbers(self.notes, "share under command", [])
+            return Numbers(self._judge(stopped=True), "share under command", [])
         active = float(np.mean(self.record.under(ACTIVE)))
         detail = f"at the end {self.record.changes[-1].words}"
-        return Numbers(self.notes, "share under command", [Value("", active, "", detail)])
+        return Numbers(self._judge(stopped=True), "share under command", [Value("", active, "", detail)])
 
     def clean(self, bounds: PlantBounds | None = None) -> None:
         """Asserts the bounds by which a launch is clean that are about its motion; by default `PlantBounds()`."""
         __tracebackhide__ = True
         bounds, record = bounds or PlantBounds(), self.record
-        self.stops().at_most(bounds.safe_stops)
+        self.covering(0.0).stops().at_most(bounds.safe_stops)
         share = share_under_command(*(int(np.count_nonzero(record.under(mode))) for mode in (ACTIVE, STOPPED)))
-        asked = Numbers(self.notes, "share under command, while not released", [Value("", share, "")])
+        asked = Numbers(self._judge(stopped=True), "share under command, while not released", [Value("", share, "")])
         asked.at_least(bounds.under_command)
         names, values = record.groups["reference"].names, record.groups["reference"].values[record.under(ACTIVE)]
         for error in record.signals("error"):  # a quaternion has other entries: those go any way
             ways = values[:, [names.index(error.name)] if error.name in names else []]
             way = float(np.ptp(ways)) if ways.size and np.isfinite(ways).all() else math.inf
-            self.tracking(error.name).at_most(float(bounds.errors(error.unit == "rad", np.array(way))))
+            self.covering(bounds.under_command).tracking(error.name).at_most(
+                float(bounds.errors(error.unit == "rad", np.array(way)))
+            )
 
     def count(self, name: str) -> Numbers:
         """A counter of the plant or the controller, such as `refused`; an unknown name does not pass."""
         known = self.record.counts
         value = float(known[name]) if name in known else math.nan
         detail = "" if name in known else f"counted are {', '.join(known) or 'none'}"
-        return Numbers(self.notes, f"count of {name}", [Value("", value, "", detail)])
+        return Numbers(self._judge(), f"count of {name}", [Value("", value, "", detail)])
 
     def frozen(self, joint: str | None = None) -> Numbers:
         """How far the reference went, at most, while a joint's measured position did not change by one bit, rad | m.
@@ -243,7 +292,7 @@ class Check:
             reference = self.record.signal("reference", signal.name).values
             values.append(_frozen(signal, reference))
         return Numbers(
-            self.notes,
+            self._judge(),
             "way of the reference while the encoder stood still",
             values,
             signals,
@@ -251,7 +300,7 @@ class Check:
         )
 
     def _bounded(self, kind: str, joint: str | None, from_s: float, until_s: float) -> OverTime:
-        signals = [one.between(from_s, until_s) for one in self.record.signals(kind, joint)]
+        signals = [one.between(from_s, until_s) for one in self._signals(kind, joint)]
         names, bounds = self.record.groups[kind].names, self.record.bounds
         what = kind.removeprefix(COMMANDED)
         if what == "position":
@@ -261,11 +310,15 @@ class Check:
             lower = -upper
         at = [names.index(one.name) for one in signals]
         return OverTime(
-            self.notes, kind.replace("_", " "), signals, limits=[(float(lower[k]), float(upper[k])) for k in at]
+            self._judge(from_s, until_s),
+            kind.replace("_", " "),
+            signals,
+            limits=[(float(lower[k]), float(upper[k])) for k in at],
+            why_not=self._mode_words if kind.startswith(COMMANDED) else None,
         )
 
     def _powers(self, joint: str | None) -> list[Signal]:
-        speeds, efforts = (self.record.signals(kind, joint) for kind in ("velocity", "effort"))
+        speeds, efforts = (self._signals(kind, joint) for kind in ("velocity", "effort"))
         pairs = zip(speeds, efforts, strict=True)
         return [Signal(v.name, "W", v.t, v.values * tau.values) for v, tau in pairs]
 
@@ -315,6 +368,8 @@ def _frozen(signal: Signal, reference: Array) -> Value:
     return Value(signal.name, float(way[worst]), signal.unit, detail)
 
 
+_LISTED = 5
+"""Stops that are listed in a message."""
 _NAMED = 3
 """Failing joints named in a message, in addition to the worst."""
 
@@ -363,11 +418,89 @@ class _Band(NamedTuple):
 
 
 class Notes:
-    """Notes of a run. verdicts: its assertions. unjudged: measures that were neither asserted nor read yet."""
+    """Notes of a run. verdicts: its assertions. unjudged: measures that were neither asserted nor read yet. record: the
+    newest. ends_expected: whether the test expects that a node ended.
+    """
 
     def __init__(self) -> None:
         self.verdicts: list[Verdict] = []
         self.unjudged: list[_Measure] = []
+        self.record: Record | None = None
+        self.ends_expected = False
+
+    @property
+    def lost(self) -> list[str]:
+        """Nodes that ended, neither by an injected fault nor expected by the test."""
+        ends = () if self.record is None or self.ends_expected else self.record.ends
+        return [f"{end.why}, at {end.t:.4g} s" for end in ends if not end.injected]
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        """Changes of the plant's mode."""
+        return () if self.record is None else self.record.changes
+
+    def completed(self, verdict: Verdict) -> Verdict:
+        """Returns the verdict to record."""
+        return verdict
+
+
+class _Judge(Notes):
+    """How much of the time an assertion judges: s under command of the s that it is about, from `from_s` to `until_s`.
+
+    share: how much of it is asked. stopped: whether time without command counts as well.
+    """
+
+    def __init__(
+        self, notes: Notes, record: Record, share: float, from_s: float, until_s: float, stopped: bool
+    ) -> None:
+        self.verdicts, self.unjudged, self.record = notes.verdicts, notes.unjudged, record
+        self._notes, self._record = notes, record
+        t, self._share, self._begun_s = record.t, share, record.begun_s
+        self._from_s = from_s if from_s > 0.0 or stopped or math.isinf(self._begun_s) else self._begun_s
+        step_s = float(np.median(np.diff(t))) if len(t) > 1 else record.control_s
+        self._last_s = float(t[-1]) + step_s if len(t) else 0.0
+        end_s = self._last_s if math.isnan(record.asked_s) else record.asked_s
+        if notes.ends_expected:
+            end_s = min(end_s, record.ends[0].t)
+        self._until_s = min(until_s, end_s)
+        self.asked_s = max(0.0, self._until_s - self._from_s)
+        spans = [(0.0, math.inf)] if stopped else record.running if math.isfinite(self._begun_s) else []
+        parts = [min(end, self._until_s, self._last_s) - max(begin, self._from_s) for begin, end in spans]
+        self.covered_s = sum(part for part in parts if part > 0.0)
+        self._slack_s = record.control_s + step_s
+
+    @property
+    def enough(self) -> bool:
+        """Whether the plant was under command for the share of the time that is asked."""
+        return self.covered_s >= self._share * self.asked_s - self._slack_s
+
+    def _words(self, sentence: str) -> str:
+        """`judged on 1.2 of 2 s`, and why on no more, unless the sentence contains that."""
+        text = f"judged on {self.covered_s:.4g} of {self.asked_s:.4g} s"
+        if self.enough:
+            return text
+        gap = f"the record ends at {self._last_s:.4g} s"
+        if math.isinf(self._begun_s):
+            gap = "the plant was never under command"
+        elif self._begun_s > self._from_s:
+            gap = f"the plant was first under command at {self._begun_s:.4g} s"
+        for change in self._record.changes:
+            if change.mode not in RUNNING and self._begun_s < change.t < self._until_s:
+                gap = f"from {change.t:.4g} s the plant is {change.words}"
+                return f"{text} only" if change.words in sentence else f"{text} only: {gap}"
+        return f"{text} only: {gap}"
+
+    def completed(self, verdict: Verdict) -> Verdict:
+        """Returns the verdict with the time that was judged; if it failed, or has to fail, also with the cause."""
+        lost, parts = self._notes.lost, [self._words(verdict.sentence)]
+        passed = verdict.passed and self.enough and not lost
+        if not passed:
+            parts += causes(self._record, f"{verdict.sentence}{parts}", lost)
+        if verdict.passed and not self.enough:
+            parts.append("ask for less with `until_s`, or with `covering` of `check`")
+        separator = "; " if passed or not verdict.passed else ": "
+        start = verdict.sentence if separator == "; " else verdict.what
+        return replace(verdict, passed=passed, sentence=f"{start}{separator}{'; '.join(parts)}")
 
 
 class _Measure:
@@ -391,13 +524,15 @@ class _Measure:
         raise NotImplementedError
 
     def _used(self) -> None:
-        if self in self._notes.unjudged:
-            self._notes.unjudged.remove(self)
+        unjudged = self._notes.unjudged
+        if self in unjudged:
+            unjudged.remove(self)
 
     def _judged(self, verdict: Verdict) -> None:
         __tracebackhide__ = True
         self._used()
-        self._notes.verdicts.append(replace(verdict, shown=self.shown))
+        verdict = self._notes.completed(replace(verdict, shown=self.shown))
+        self._notes.verdicts.append(verdict)
         if not verdict.passed:
             raise AssertionError(verdict.sentence)
 
@@ -505,7 +640,11 @@ class OverTime(_Measure):
             nearest = max(found, key=_excess)
             self._judged(_with(nearest, [one for each in found for one in each.signals]))
             return
-        worst = max(failed, key=_excess)
+        # where the plant is stopped no joint has an error: the joint that stopped it comes first
+        stopped_by = [change.reason for change in self._notes.changes if change.mode == STOPPED]
+        worst = max(
+            failed, key=lambda one: (_excess(one), any(why.startswith(f"{one.subject} ") for why in stopped_by))
+        )
         others = [one.subject for one in failed if one is not worst]
         self._judged(_with(worst, [one for each in failed for one in each.signals], worst.sentence + _also(others)))
 

@@ -23,6 +23,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 import msgspec
 import numpy as np
 
+from dyn_service.control.controller import NO_STATE, REARM_OFF
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.hil.signals import Array
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
@@ -211,6 +212,22 @@ def check_faults(faults: Sequence[Fault], seconds: float = math.inf) -> None:
             raise InvalidArgumentError(
                 f"{type(fault).__name__}: it begins at {fault.from_s:g} s, after the end of the run of {seconds:g} s"
             )
+
+
+def is_injected(why: str, faults: Sequence[Fault], now_s: float) -> bool:
+    """Whether an injected fault explains why a controller ended: it ended because of its plant, and a fault has begun.
+    An error of the law is none of them.
+    """
+    return (REARM_OFF in why or NO_STATE in why) and any(fault.from_s <= now_s for fault in faults)
+
+
+WALL_S, WALL_SHARE = 30.0, 10.0
+"""By default a run may take `WALL_S` of wall time, and `WALL_SHARE` times the plant's time in addition."""
+
+
+def wall_limit(seconds: float, limit_s: float | None) -> float:
+    """Returns the wall time, s, in which a run of some seconds must end; limit_s: as specified, None by default."""
+    return WALL_S + WALL_SHARE * max(0.0, seconds) if limit_s is None else limit_s
 
 
 def joint_index(fault: Fault, name: str, at: Configuration) -> int:

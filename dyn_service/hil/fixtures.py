@@ -92,7 +92,8 @@ def hil_benches(request: pytest.FixtureRequest, hil_setup: Setup, hil_robot_cach
     mode = config.getoption("hil")
 
     def make(faults: Sequence[Fault] = (), seed: int = 0) -> Bench:
-        return open_bench(mode, hil_setup, hil_robot_cache, faults, seed, config.getoption("hil_endpoint"))
+        endpoints, limit_s = config.getoption("hil_endpoint"), config.getoption("hil_wall_limit")
+        return open_bench(mode, hil_setup, hil_robot_cache, faults, seed, endpoints, limit_s)
 
     return make
 
@@ -121,9 +122,9 @@ def hil_bench(request: pytest.FixtureRequest, hil_benches: Callable[..., Bench])
 
 
 @pytest.fixture
-def clock(hil_bench: Bench) -> Clock:
+def clock(hil_bench: Bench, plant: PlantHandle) -> Clock:
     """The clock of the test's own run; its methods advance the run."""
-    return Clock(hil_bench)
+    return Clock(hil_bench)  # of `plant`, whose run is reported
 
 
 @pytest.fixture

@@ -8,20 +8,24 @@ one step after its state, as in real time.
 
 from __future__ import annotations
 
+import contextvars
+import sys
+import threading
+import traceback
 from collections.abc import Sequence
 
 from dyn_service.api.queries import Wrench
-from dyn_service.control.controller import Commander
+from dyn_service.control.controller import NO_STATE, Commander
 from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import DynError
+from dyn_service.errors import DeadlineExceededError, DynError, foreign_line
 from dyn_service.graph.nodes.controllers.controller_kind import commander
 from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.node import PlantChanges
 from dyn_service.graph.nodes.plant.report import Followed, counts
-from dyn_service.hil.faults import Channel, Fault, Killed
+from dyn_service.hil.faults import Channel, Fault, Killed, is_injected, wall_limit
 from dyn_service.hil.setup import ResolvedSetup
-from dyn_service.hil.signals import MessageLog, Record, Seen
+from dyn_service.hil.signals import End, MessageLog, Record, Seen
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 
 SESSION, CONTROLLER = 1, 1
@@ -32,14 +36,23 @@ class Lockstep:
     """A run in lockstep.
 
     setup: The plant, with what is wrong in itself, and the controller. model: The robot that the controller asks.
-    robot: The one that the plant's file describes.
+    robot: The one that the plant's file describes. wall_limit_s: See `wall_limit`.
+
+    The loop runs in a thread of its own, so that a law that never returns holds no test: nothing else ends a law that
+    catches every exception.
 
     Raises:
         DynError: A parameter is out of its range, or a fault does not fit the robot.
     """
 
     def __init__(
-        self, setup: ResolvedSetup, model: Robot, robot: Robot, faults: Sequence[Fault] = (), seed: int = 0
+        self,
+        setup: ResolvedSetup,
+        model: Robot,
+        robot: Robot,
+        faults: Sequence[Fault] = (),
+        seed: int = 0,
+        wall_limit_s: float | None = None,
     ) -> None:
         self._setup, self.server, self._robot = setup, model, robot
         p, c = setup.plant_parameters(), setup.controller_parameters()
@@ -48,6 +61,7 @@ class Lockstep:
         self._states: Channel[PlantState] = Channel(faults, "states", seed, at)
         self._commands: Channel[JointCommand] = Channel(faults, "commands", seed, at)
         self._killed = [fault for fault in faults if isinstance(fault, Killed)]
+        self._faults, self._wall_limit_s, self._abandoned = list(faults), wall_limit_s, False
         self._state_timeout_s = c.state_timeout_s
         self.ended = ""
         self._lives = 0
@@ -72,6 +86,7 @@ class Lockstep:
 
     def inject(self, fault: Fault) -> None:
         """Adds a fault, active from now on."""
+        self._faults.append(fault)
         if isinstance(fault, Killed):
             self._killed.append(fault)
         self._states.add(fault)
@@ -82,8 +97,38 @@ class Lockstep:
         PlantChanges(self.plant, self._robot, self._setup.plant_parameters()).push(wrench, duration_s)
 
     def run_until(self, t: float) -> None:
-        """Runs until the plant's time is t s."""
-        self._loop.run(t - self.now_s)
+        """Runs until the plant's time is t s.
+
+        Raises:
+            DeadlineExceededError: It takes longer than the wall limit; it says at which line the law is.
+        """
+        limit_s, begun_s, failed = wall_limit(t - self.now_s, self._wall_limit_s), self.now_s, []
+        done = threading.Event()
+
+        def go() -> None:
+            try:
+                self._loop.run(t - begun_s)
+            except BaseException as error:  # noqa: BLE001  the test gets it
+                failed.append(error)
+            done.set()
+
+        self.log.asked_s = t
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=lambda: context.run(go), name="hil lockstep", daemon=True)
+        thread.start()
+        try:
+            done.wait(limit_s)
+        finally:
+            self._abandoned = not done.is_set()  # also by Ctrl-C
+        if self._abandoned:
+            frame = sys._current_frames().get(thread.ident or 0)
+            line = foreign_line(reversed(list(traceback.walk_stack(frame))))
+            raise DeadlineExceededError(
+                f"after {limit_s:g} s of wall time the plant's time is {self.now_s:.4g} s, not {t:g} s: "
+                f"{f'the law is at {line}' if line else 'no law is running'}; --hil-wall-limit sets the limit"
+            )
+        if failed:
+            raise failed[0]
 
     def record(self) -> Record:
         """Returns the record so far."""
@@ -98,6 +143,8 @@ class Lockstep:
 
     def _answer(self, state: PlantState) -> JointCommand | None:
         """Returns the newest command that arrived by the time of this state."""
+        if self._abandoned:  # the test has gone on, its law returned later
+            raise SystemExit
         self.log.states.append(state)
         self.log.motions.append((self.plant.motion.q, self.plant.motion.v))
         self._states.send(state, state.stamp)
@@ -120,7 +167,7 @@ class Lockstep:
             return
         if state is None:
             if now - self._heard_s > self._state_timeout_s:
-                self._end(f"controller: no state came for {self._state_timeout_s:g} s", now)
+                self._end(f"controller: {NO_STATE} {self._state_timeout_s:g} s", now)
             return
         self._heard_s, self._last = now, state
         try:
@@ -148,6 +195,8 @@ class Lockstep:
     def _end(self, why: str, now: float, *, says_so: bool = True) -> None:
         """The controller ends; one that can releases the plant."""
         controller, self._controller, self.ended = self._controller, None, why
+        if says_so:
+            self.log.ends.append(End(now, why, is_injected(why, self._faults, now)))
         self.log.notes.append((now, why))
         release = controller.arming.release(self._last) if controller is not None and says_so else None
         if release is not None:

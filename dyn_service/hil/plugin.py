@@ -34,6 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--hil-seed", metavar="N", type=int, default=0, help="seed of the random faults; by default 0")
     group.addoption(
+        "--hil-wall-limit",
+        metavar="S",
+        type=float,
+        help="wall time in s in which a run must end; by default 30 s, and 10 s per second of the plant's time",
+    )
+    group.addoption(
         "--hil-report", metavar="DIR", help="write an HTML page of all runs there, and a recording of each failure"
     )
     parser.addini("hil_launch", "launch file of hardware-in-the-loop tests, or the name of a shipped one")

@@ -18,6 +18,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,9 +36,9 @@ from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.nodes.controllers.controller_kind import only_robot
 from dyn_service.graph.nodes.plant.factory import safety_settings
 from dyn_service.graph.nodes.plant.report import Followed
-from dyn_service.hil.faults import Channel, Fault, Killed
+from dyn_service.hil.faults import Channel, Fault, Killed, is_injected, wall_limit
 from dyn_service.hil.setup import ResolvedSetup
-from dyn_service.hil.signals import MessageLog, Record, Seen
+from dyn_service.hil.signals import End, MessageLog, Record, Seen
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.service.client.sync import Client
 from dyn_service.support.arguments import full_name
@@ -146,8 +147,6 @@ class Proxy:
 
 CONTROLLER = {"plant_state": STATES, "joint_commands": COMMANDS}
 """Parameters of the controller: it speaks to the proxy."""
-_PATIENCE, _PATIENCE_S = 4.0, 20.0
-"""A run may take this multiple of its duration plus this many seconds, on a busy machine."""
 _FOR_GOOD_S = 1e6
 
 
@@ -156,6 +155,7 @@ class RealTime:
 
     setup: The launch, whose controller has the parameters `CONTROLLER`. runtime: The launch's folder; it is closed with
     the run. endpoints: Of a plant that is elsewhere: `plant_state` and `joint_commands`. Empty: it is the launch's.
+    wall_limit_s: See `wall_limit`.
 
     Raises:
         UnavailableError: A process ended before all were ready; it says why.
@@ -170,8 +170,12 @@ class RealTime:
         faults: Sequence[Fault] = (),
         seed: int = 0,
         endpoints: Mapping[str, str] | None = None,
+        wall_limit_s: float | None = None,
     ) -> None:
-        self._setup, self._runtime = setup, runtime
+        self._setup, self._runtime, self._wall_limit_s = setup, runtime, wall_limit_s
+        self._faults = list(faults)
+        self._exits: Counter[str] = Counter()
+        self._kills: Counter[str] = Counter()
         self._client: Client | None = None
         p = setup.plant_parameters()
         self.log = MessageLog.of(robot, safety_settings(p, robot.limits), setup.controller_parameters())
@@ -223,6 +227,7 @@ class RealTime:
 
     def inject(self, fault: Fault) -> None:
         """Adds a fault, active from now on."""
+        self._faults.append(fault)
         if isinstance(fault, Killed):
             self._kill(fault)
             return
@@ -235,15 +240,19 @@ class RealTime:
             DeadlineExceededError: It takes far longer.
             UnavailableError: The proxy cannot do its work.
         """
-        until = time.monotonic() + _PATIENCE * max(0.0, t - self.now_s) + _PATIENCE_S
-        proxy = self._proxy
+        limit_s = wall_limit(t - self.now_s, self._wall_limit_s)
+        until = time.monotonic() + limit_s
+        proxy, self.log.asked_s = self._proxy, t
         with proxy.changed:
             while proxy.now_s < t and not self._over.is_set() and not proxy.fault:
                 for fault in [one for one in self._killed if proxy.begin_s is not None and one.active_at(proxy.now_s)]:
                     self._killed.remove(fault)
                     self._kill(fault)
                 if not proxy.changed.wait(0.5) and time.monotonic() > until:
-                    raise DeadlineExceededError(f"the plant's time is {proxy.now_s:g} s and does not reach {t:g} s")
+                    raise DeadlineExceededError(
+                        f"after {limit_s:g} s of wall time the plant's time is {proxy.now_s:.4g} s, not {t:g} s; "
+                        "--hil-wall-limit sets the limit"
+                    )
 
         if proxy.fault:
             raise UnavailableError(f"the proxy between plant and controller ended: {proxy.fault}")
@@ -274,13 +283,19 @@ class RealTime:
 
     async def _supervise(self, plan: LaunchPlan) -> None:
         self._loop = asyncio.get_running_loop()
-        listener = Listener(lambda process, line: None, self._notice, lambda supervisor: None)
+        listener = Listener(self._output, self._notice, lambda supervisor: None)
         supervisor = self._supervisor = Supervisor(plan, self._runtime, listener)
         try:
             outcome = await supervisor.run(None)
             if outcome.reason != "the run is over":
                 tails = [process.tail[-1] for process in outcome.processes if process.fault and process.tail]
                 self.ended = ": ".join([outcome.reason, *tails[:1]])
+                if not self.log.ends:
+                    self._end(outcome.reason)
+            for process in outcome.processes:
+                if process.forced or (process.plan.name not in self._kills and not process.stopped_well()):
+                    how = "did not stop and was killed" if process.forced else process.causes[-1]
+                    self._end(f"{process.plan.name} {how}")
         finally:
             self._over.set()
             self._ready.set()
@@ -292,12 +307,35 @@ class RealTime:
             self._ready.set()
         elif self._proxy.begin_s is not None:
             self.log.notes.append((self._proxy.now_s, line))
+            self._look_for_ends()
+
+    def _output(self, process: ProcessPlan, line: str) -> None:
+        if line.startswith("WARNING") and self._proxy.begin_s is not None:
+            self.log.notes.append((self._proxy.now_s, f"{process.name}: {line}"))
+
+    def _look_for_ends(self) -> None:
+        """Records processes that ended by themselves since the last call, with their last line if it is an error."""
+        assert self._supervisor is not None
+        for process in self._supervisor.processes:
+            name = process.plan.name
+            for cause in process.causes[self._exits[name] :]:
+                self._exits[name] += 1
+                if self._exits[name] > self._kills[name]:
+                    last = (
+                        process.tail[-1] if process.tail and "status 0" not in cause and "by SIG" not in cause else ""
+                    )
+                    self._end(": ".join(filter(None, [f"{name} {cause}", last])))
+
+    def _end(self, why: str) -> None:
+        now_s = self._proxy.now_s
+        self.log.ends.append(End(now_s, why, is_injected(why, self._faults, now_s)))
 
     def _kill(self, fault: Killed) -> None:
         plan = self._setup.controller if fault.node == "controller" else self._setup.server
         assert self._supervisor is not None
         for process in self._supervisor.processes:
             if plan is not None and process.plan.name == plan.name and process.pid is not None:
+                self._kills[plan.name] += 1
                 os.kill(process.pid, signal.SIGKILL)
 
 

@@ -78,9 +78,14 @@ class Reporting:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
-        """Fails a test that measured something but asserted nothing: it would pass whatever the run did."""
+        """Fails a test that measured something but asserted nothing: it would pass whatever the run did. Fails a test
+        in whose runs a node ended, unless an injected fault or `Check.ends` explains it.
+        """
         yield
-        unjudged = [one.what for run in item.stash.get(_RUNS, []) for one in run().check.notes.unjudged]
+        notes = [run().check.notes for run in item.stash.get(_RUNS, [])]
+        if lost := [why for one in notes for why in one.lost]:
+            pytest.fail("; ".join(lost), pytrace=False)
+        unjudged = [measure.what for one in notes for measure in one.unjudged]
         if unjudged:
             pytest.fail(
                 f"{', '.join(dict.fromkeys(unjudged))}: measured, but nothing is asserted of it: expected `below`, "

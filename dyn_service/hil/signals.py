@@ -84,11 +84,21 @@ class Change(NamedTuple):
     t: float
     mode: str
     cause: str
+    reason: str = ""
 
     @property
     def words(self) -> str:
-        """`stopped (missed)`."""
-        return f"{self.mode} ({self.cause})" if self.cause else self.mode
+        """`stopped (velocity): elbow reaches 3.1 rad/s, its limit is 3 rad/s`."""
+        words = f"{self.mode} ({self.cause})" if self.cause else self.mode
+        return f"{words}: {self.reason}" if self.reason else words
+
+
+class End(NamedTuple):
+    """A node ended, or stopped answering, at the time `t`. injected: because of a fault that the test injected."""
+
+    t: float
+    why: str
+    injected: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +109,8 @@ class Record:
     answers: one value per command that was taken, s from the state that it answers to its effect, at the time of that.
     bounds: of the joints. control_s: the controller's period. deadline_s: what an answer may take. counts: what the
     plant and the controller counted, `refused`, `stops`, .. where they could be asked. title: of the robot.
-    notes: what else happened, with its time.
+    notes: what else happened, with its time. ends: of nodes that ended by themselves. asked_s: until when the run was
+    to go; NaN if that is unknown.
     """
 
     t: Array
@@ -112,6 +123,8 @@ class Record:
     counts: Mapping[str, int] = field(default_factory=dict)
     title: str = ""
     notes: tuple[tuple[float, str], ...] = ()
+    ends: tuple[End, ...] = ()
+    asked_s: float = math.nan
 
     def signals(self, kind: str, joint: str | None = None) -> list[Signal]:
         """The signals of a kind: of one joint, all its entries, or of all.
@@ -183,6 +196,11 @@ class Record:
         arrays["counts.names"] = np.array(list(self.counts), dtype=np.str_)
         arrays["counts.values"] = np.array(list(self.counts.values()), dtype=np.int64)
         arrays["title"] = np.array(self.title)
+        arrays["changes.reason"] = np.array([change.reason for change in self.changes], dtype=np.str_)
+        arrays["ends.t"] = np.array([end.t for end in self.ends])
+        arrays["ends.why"] = np.array([end.why for end in self.ends], dtype=np.str_)
+        arrays["ends.injected"] = np.array([end.injected for end in self.ends], dtype=np.int64)
+        arrays["asked_s"] = np.array(self.asked_s)
         arrays["notes.t"] = np.array([t for t, _ in self.notes])
         arrays["notes.text"] = np.array([text for _, text in self.notes], dtype=np.str_)
         with path.open("wb") as file:
@@ -198,14 +216,19 @@ class Record:
         try:
             arrays = read_npz(path)
             kinds = [name[:-6] for name in arrays if name.endswith(".names") and name != "counts.names"]
-            changes = zip(arrays["changes.t"], arrays["changes.mode"], arrays["changes.cause"], strict=True)
+            none: Any = ()  # files of earlier versions have no reasons and no ends
+            reasons = arrays.get("changes.reason", [""] * len(arrays["changes.t"]))
+            changes = zip(*(arrays[f"changes.{name}"] for name in ("t", "mode", "cause")), reasons, strict=True)
+            ends = zip(*(arrays.get(f"ends.{name}", none) for name in ("t", "why", "injected")), strict=True)
             return cls(
                 t=arrays["t"],
                 groups={
                     kind: Group(_texts(arrays[f"{kind}.names"]), _texts(arrays[f"{kind}.units"]), arrays[kind])
                     for kind in kinds
                 },
-                changes=tuple(Change(float(t), MODES[int(mode)], str(cause)) for t, mode, cause in changes),
+                changes=tuple(
+                    Change(float(t), MODES[int(mode)], str(cause), str(reason)) for t, mode, cause, reason in changes
+                ),
                 answers=Signal("answers", "s", arrays["answers.t"], arrays["answers.values"]),
                 bounds=Limits(*(arrays[f"bounds.{name}"] for name in ("lower", "upper", "velocity", "effort"))),
                 control_s=float(arrays["control_s"]),
@@ -213,6 +236,8 @@ class Record:
                 counts=dict(zip(_texts(arrays["counts.names"]), map(int, arrays["counts.values"]), strict=True)),
                 title=str(arrays["title"]),
                 notes=tuple(zip(map(float, arrays["notes.t"]), _texts(arrays["notes.text"]), strict=True)),
+                ends=tuple(End(float(t), str(why), bool(injected)) for t, why, injected in ends),
+                asked_s=float(arrays.get("asked_s", math.nan)),
             )
         except InvalidArgumentError:
             raise
@@ -261,7 +286,7 @@ class MessageLog:
 
     states: as the plant sent them. motions: where it really was, one (q, v) for each state, where that is known.
     seen: what the controller took of them, where that is known. commands: as they were sent, with their times.
-    followed: the references. notes: other events, with their times.
+    followed: the references. notes: other events, with their times. ends, asked_s: as in `Record`.
     """
 
     at: Configuration
@@ -276,6 +301,8 @@ class MessageLog:
     commands: list[tuple[float, JointCommand]] = field(default_factory=list)
     followed: list[Followed] = field(default_factory=list)
     notes: list[tuple[float, str]] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+    asked_s: float = math.nan
 
     @classmethod
     def of(cls, robot: RobotQueries, safety: SafetySettings, controller: LoopParameters) -> MessageLog:
@@ -320,7 +347,7 @@ class MessageLog:
             groups[COMMANDED + interface] = Group(like.names, like.units, table)
         return Record(
             t, groups, self._changes(), self._answers(), self.bounds, self.control_s, self.deadline_s,
-            dict(counts), self.title, tuple(self.notes),
+            dict(counts), self.title, tuple(self.notes), tuple(self.ends), self.asked_s,
         )  # fmt: skip
 
     def _measured(self, count: int) -> Array:
@@ -344,7 +371,7 @@ class MessageLog:
         return found
 
     def _changes(self) -> tuple[Change, ...]:
-        runs = groupby(self.states, key=lambda state: (state.mode, state.cause))
+        runs = groupby(self.states, key=lambda state: (state.mode, state.cause, state.reason))
         return tuple(Change(next(states).stamp, *key) for key, states in runs)
 
     def _answers(self) -> Signal:

@@ -12,6 +12,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dyn_service.cli.new import check_name, new_package
@@ -24,8 +25,8 @@ from tests.graph.launches import Launched
 
 NAME = "soft_arm"
 FILES = [
-    "README.md", "pyproject.toml", "soft_arm/__init__.py", "soft_arm/controller.py",
-    "soft_arm/launch/soft_arm.launch.yaml", "tests/test_soft_arm.py",
+    "README.md", "pyproject.toml", "soft_arm/__init__.py", "soft_arm/config/soft_arm.yaml", "soft_arm/controller.py",
+    "soft_arm/launch/soft_arm.launch.yaml", "tests/test_hil_soft_arm.py", "tests/test_soft_arm.py",
 ]  # fmt: skip
 
 
@@ -47,21 +48,55 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = dyn("new", "controller", NAME, cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert sorted(lines[:6]) == sorted(f"{NAME}/{file}" for file in FILES)
+    assert sorted(lines[: len(FILES)]) == sorted(f"{NAME}/{file}" for file in FILES)
     assert f"the law    {NAME}/{NAME}/controller.py" in lines
+    launch = f"{NAME}/{NAME}/launch/{NAME}.launch.yaml"
+    assert f"run it     dyn launch {launch} clock:=lockstep --duration 10 --report report" in lines
     return folder / NAME
 
 
-def test_its_own_tests_pass(package: Path) -> None:
+def own_tests(package: Path, *options: str) -> str:
+    """What the package's own tests print."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
         cwd=package,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=240,
     )
-    assert "3 passed" in done.stdout, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_its_own_tests_pass(package: Path) -> None:
+    assert "6 passed" in own_tests(package)
+
+
+def test_its_own_tests_are_of_the_robot_that_was_named(tmp_path: Path) -> None:
+    """They pass, and the wrong sign of one joint, which no test of a pendulum can see, fails those of the law alone."""
+    shutil.copy(ROOT / "urdf" / "scara.urdf", tmp_path / "arm.urdf")
+    done = dyn("new", "controller", NAME, "--robot", "arm.urdf", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    launch, law = tmp_path / NAME / NAME / "launch" / f"{NAME}.launch.yaml", tmp_path / NAME / NAME / "controller.py"
+    assert "name: robot, default: $(dirname)/../../../arm.urdf," in launch.read_text("utf-8")
+    text = own_tests(tmp_path / NAME)
+    assert "6 passed" in text, text
+    source = law.read_text("utf-8")
+    law.write_text(
+        source.replace(
+            "        return self.model.gravity", "        pull[2] = -pull[2]\n        return self.model.gravity"
+        )
+    )
+    text = own_tests(tmp_path / NAME)
+    failed = {line.partition("::")[2].partition(" ")[0] for line in text.splitlines() if line.startswith("FAILED")}
+    assert failed >= {"test_each_term_of_the_law", "test_each_joint_is_pulled_to_its_reference"}, text
+
+
+def test_an_unknown_robot_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    done = dyn("new", "controller", NAME, "--robot", "no_such_arm", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: there is no robot 'no_such_arm'")
+    assert not (tmp_path / NAME).exists()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +118,7 @@ def test_its_tests_are_red_where_a_term_is_lost(
         spec.loader.exec_module(its_tests)
         made = its_tests.SoftArm(its_tests.SoftArmParameters(natural_frequency=10.0, damping_ratio=0.7), pendulum)
         with pytest.raises(AssertionError):
-            its_tests.test_each_term_of_the_law(pendulum, made)
+            its_tests.test_each_term_of_the_law(pendulum, made, np.array([0.3]))
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:
             del sys.modules[name]
@@ -96,11 +131,16 @@ def test_no_placeholder_is_left_and_its_launch_file_plans(package: Path, tmp_pat
     project = tomllib.loads((package / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["entry-points"]["dyn_service.nodes"] == {NAME: f"{NAME}.controller:NODE"}
     launch = package / NAME / "launch" / f"{NAME}.launch.yaml"
+    default = make_plan(read_launch_file(launch), {}, folder=tmp_path).processes[-1].parameters
+    assert (default["natural_frequency"], default["damping_ratio"]) == (15.0, 1.0)  # of the parameter file
+    (unit := tmp_path / "a.fmu").touch()
     given = {"natural_frequency": "8.0", "trajectory": "hold", "rate_hz": "250.0", "clock": "lockstep", "substeps": "2"}
-    plan = make_plan(read_launch_file(launch), {**given, "engine": "mujoco", "rearm": "false"}, folder=tmp_path)
+    plan = make_plan(
+        read_launch_file(launch), {**given, "engine": "fmu", "fmu": str(unit), "rearm": "false"}, folder=tmp_path
+    )
     *_, plant, controller = plan.processes
-    assert {name: plant.parameters[name] for name in ("engine", "clock", "substeps")} == {
-        "engine": "mujoco", "clock": "lockstep", "substeps": 2,
+    assert {name: plant.parameters[name] for name in ("engine", "fmu", "clock", "substeps")} == {
+        "engine": "fmu", "fmu": str(unit), "clock": "lockstep", "substeps": 2,
     }  # fmt: skip
     assert [plant.parameters["state_rate_hz"], plant.parameters["control_rate_hz"]] == [250.0, 250.0]
     assert (controller.parameters["rate_hz"], controller.parameters["rearm"]) == (250.0, False)

@@ -85,7 +85,7 @@ def test_all_joints_that_fail_are_named() -> None:
     both = np.stack([bump(np.arange(1001) * 1e-3), 2.0 * bump(np.arange(1001) * 1e-3)], axis=1)
     text = refused(Check(record(error=both)).tracking().below, 1e-3)
     assert text.startswith("elbow: tracking error 8e-3 rad at 0.6 s")
-    assert text.endswith("; so is shoulder")
+    assert text.endswith("; so is shoulder; judged on 0.801 of 0.801 s")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -181,7 +181,7 @@ def test_effort_its_rate_power_and_energy() -> None:
     energy = check.energy("shoulder")
     assert energy.value == pytest.approx(2.5)  # 0.5 x 10 t integrated to 1 s
     energy.below(2.51)
-    assert refused(energy.below, 2.0) == "shoulder: energy 2.5 J, allowed below 2 J"
+    assert refused(energy.below, 2.0) == "shoulder: energy 2.5 J, allowed below 2 J; judged on 0.801 of 0.801 s"
 
 
 def test_power_of_all_is_the_sum_with_its_signs_and_energy_is_of_each() -> None:
@@ -208,7 +208,9 @@ def test_settling() -> None:
     assert check.settling("shoulder", to=1.0, band=0.05, from_s=0.2).value == pytest.approx(0.1, abs=1e-3)
     assert check.settling("elbow", band=0.05).value == 0.0
     settling.below(0.31)
-    assert refused(settling.below, 0.25) == "shoulder: settling time 0.3 s, allowed below 0.25 s"
+    assert refused(settling.below, 0.25) == (
+        "shoulder: settling time 0.3 s, allowed below 0.25 s; judged on 0.801 of 0.801 s"
+    )
     # it swings out again at the very end
     late = Check(record(position=lambda t: np.where(t > 0.995, 0.5, 1.0)))
     assert (
@@ -427,7 +429,10 @@ def test_stops_and_time_under_command() -> None:
     stopped = (*BEGUN, Change(0.6, "stopped", "missed"))
     good, bad = Check(record()), Check(record(changes=stopped))
     good.stops().at_most(0)
-    assert refused(bad.stops().at_most, 0) == "safe stops 1 (missed at 0.6 s), allowed at most 0"
+    assert refused(bad.stops().at_most, 0) == (
+        "safe stops 1 (missed at 0.6 s), allowed at most 0; judged on 0.4 of 0.801 s only: from 0.6 s the plant is "
+        "stopped (missed)"
+    )
     good.under_command().at_least(0.79)
     assert bad.under_command().value == pytest.approx(0.4, abs=1e-3)
     assert (
@@ -438,7 +443,9 @@ def test_stops_and_time_under_command() -> None:
 def test_counts() -> None:
     check = Check(record(counts={"refused": 3}))
     check.count("refused").at_most(3)
-    assert refused(check.count("refused").at_most, 2) == "count of refused 3, allowed at most 2"
+    assert refused(check.count("refused").at_most, 2) == (
+        "count of refused 3, allowed at most 2; judged on 0.801 of 0.801 s"
+    )
     assert "is no number (counted are refused)" in refused(check.count("refuse").at_most, 100)
 
 

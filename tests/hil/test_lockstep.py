@@ -163,7 +163,7 @@ def test_states_that_are_no_numbers_end_the_law_and_release_the_plant(cache: Rob
     assert unnamed(done.ended, "'computed_torque'", "nan") == []
     assert (done.record.changes[-1].mode, done.record.changes[-1].cause) == ("braked", "released")
     silent = run(cache, 0.4, Loss(1.0, channel="states", from_s=0.2), controller={"state_timeout_s": 0.1})
-    assert silent.ended == "controller: no state came for 0.1 s"
+    assert silent.ended == "controller: no joint state arrived for 0.1 s"
     # the last came at 0.199 s; more than 0.1 s later it ends
     assert [t for t, _ in silent.record.notes] == pytest.approx([0.3])
 

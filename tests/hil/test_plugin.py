@@ -213,7 +213,7 @@ def test_properties_of_junit(cases: dict[str, ElementTree.Element]) -> None:
     assert properties["test_good"][:2] == [("requirement", "REQ-2"), ("requirement", "REQ-12")]
     [(name, value)] = properties["test_good"][2:]
     assert name.endswith("tracking error")
-    assert value.endswith("allowed below 1e-3 rad")
+    assert value.endswith("allowed below 1e-3 rad; judged on 0.198 of 0.198 s")
     assert properties["test_bad"][1][0] == "share under command"
     assert properties["test_of_nobody"] == []
     assert len(properties["test_parts"]) == 3  # of all that was asserted, what was meant to fail too

@@ -148,6 +148,7 @@ class Plant:
             command_delay=safety.command_delay_s,
             fingerprint=safety.fingerprint,
             interfaces=safety.interfaces,
+            reason=safety.reason,
         )
 
     def _cycle(self, steps: int) -> None:
@@ -163,11 +164,11 @@ class Plant:
             self.robot.write(effort, brakes=brakes)
         self.reading = reading = self.robot.read()
         if reading.fault:
-            safety.shut(reading.fault)
+            safety.shut(reading.fault, reading.reason or "the driver reports a fault")
         self._stale = 0 if reading.fresh else self._stale + 1
         counters.stale_readings += not reading.fresh
         if self._stale > self.stale_cycles:
-            safety.shut("driver")
+            safety.shut("driver", f"the driver had no new reading for {self._stale} cycles")
         q = reading.motion.q
         outside = (q < self.limits.lower) | (q > self.limits.upper)
         if outside.any():
@@ -191,8 +192,8 @@ class Reading:
 
     q: (nq,) rad | m. v: (nv,) rad/s | m/s. effort: (nv,) N m | N that acted until then; None if it is not measured,
     then the written effort counts. fresh: whether it was measured since the last `read`. fault: empty, or why the drive
-    does not follow: `velocity`, a joint is at its velocity limit, or `driver`, anything else. truth: true motion of a
-    simulated robot with sensors.
+    does not follow: `velocity`, a joint is at its velocity limit, or `driver`, anything else. reason: the fault in
+    words. truth: true motion of a simulated robot with sensors.
     """
 
     q: Array
@@ -201,6 +202,7 @@ class Reading:
     fresh: bool = True
     fault: Fault = ""
     truth: Motion | None = None
+    reason: str = ""
 
     @property
     def motion(self) -> Motion:
@@ -305,7 +307,9 @@ class Driver:
             if self.not_finite == 1:
                 _LOG.warning("the driver read numbers that are not finite: the robot stops")
             assert self._last is not None  # `open` comes first
-            return replace(self._last, fresh=False, fault=reading.fault or "driver")
+            return replace(
+                self._last, fresh=False, fault=reading.fault or "driver", reason="it read numbers that are not finite"
+            )
         self._last = reading
         return reading
 

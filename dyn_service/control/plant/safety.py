@@ -49,7 +49,8 @@ with two real poles then neither exceeds the set point's speed nor overshoots it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -103,6 +104,9 @@ MAX_MISSED_CYCLES = 20
 MAX_CONTROL_S = 1.0
 """Longest control cycle; an effort acts for at most `MAX_MISSED_CYCLES` of it without a new command."""
 
+_LOGGED_STOPS = 10
+"""A controller that arms the robot after each stop would fill the log; all stops are counted."""
+_LOG = logging.getLogger(__name__)
 _ROUNDING_S = 1e-9
 """Times are products of a step and a count: their rounding must not make a punctual command late."""
 _TRIP = 0.98
@@ -208,12 +212,14 @@ class SafetySupervisor:
 
     names: of the entries of v, in the drive's order. session, fingerprint: those of published states. damping: called
     at each stop with the policy `damping`. interfaces: those that commands may use. servo: turns set points into
-    efforts; without it the hardware receives the set points, and efforts are those added to its drives'.
+    efforts; without it the hardware receives the set points, and efforts are those added to its drives'. turns: whether
+    each joint is an angle; by default all are.
 
-    interface: of the present commands. value: (nv,) of the last command, unclipped. set_point: of the coming cycle, for
-    commanded positions or velocities. saturated, held_back: (nv,) active cycles in which an effort was beyond its
-    limit, or limited by its rate. beyond, too_far: (nv,) active cycles in which the last command was beyond the limit
-    of position or velocity, or a commanded position was far.
+    reason: the cause of a stop in words, with the joint and its limit. interface: of the present commands. value: (nv,)
+    of the last command, unclipped. set_point: of the coming cycle, for commanded positions or velocities. saturated,
+    held_back: (nv,) active cycles in which an effort was beyond its limit, or limited by its rate. beyond, too_far:
+    (nv,) active cycles in which the last command was beyond the limit of position or velocity, or a commanded position
+    was far.
     """
 
     settings: SafetySettings
@@ -224,17 +230,20 @@ class SafetySupervisor:
     counters: SafetyCounters = field(default_factory=SafetyCounters)
     interfaces: tuple[Interface, ...] = EFFORT_ONLY
     servo: Servo | None = None
+    turns: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         if self.settings.stop == "damping" and self.damping is None:
             raise InvalidArgumentError("a stop by damping needs the damping")
-        self.mode, self.cause, self.epoch = BRAKED, "start", 0
+        self.turns = self.turns or (True,) * len(self.names)
+        self.mode, self.cause, self.reason, self.epoch = BRAKED, "start", "", 0
         self.since_s = 0.0
         self.effort: Array = np.zeros(len(self.names))
         self.brakes = True
         self.command_seq = -1
         self.command_delay_s = 0.0
         self.refusal: Refusal | None = None
+        self.last_stop = ""
         self.saturated, self.held_back, self.beyond, self.too_far = (
             np.zeros(len(self.names), np.int64) for _ in range(4)
         )
@@ -273,7 +282,7 @@ class SafetySupervisor:
         refusal = self._refusal(command, order, now_s, v)
         if refusal is None and command.release:
             if self.mode in RUNNING:  # a release does not end a stop
-                self._latch("released", BRAKED)
+                self._latch("released", BRAKED, "")
             self.counters.commands += 1
             return True
         if refusal is None:
@@ -282,7 +291,7 @@ class SafetySupervisor:
             beyond = cut != asked
             clipped = bool(beyond.any())
             if self.settings.beyond_limits == "stop":
-                refusal = self._beyond_limits(command, clipped, cut, now_s)
+                refusal = self._beyond_limits(command, asked, cut, now_s)
         if refusal is not None:
             reason, sentence = refusal
             self.refusal = Refusal(reason, f"a command was refused: {sentence}")
@@ -311,7 +320,7 @@ class SafetySupervisor:
         self._before = v
         # ages are whole cycles: the half cycle makes the comparison independent of rounding
         if self.mode in RUNNING and now_s - self._accepted_s + 0.5 * settings.cycle_s > settings.hold_s:
-            self.stop("missed")
+            self.stop("missed", f"no command was accepted for {settings.hold_s:g} s")
         with np.errstate(invalid="ignore", over="ignore"):
             self.trip(v + (v - before), _TRIP)
         self.set_point = None
@@ -343,30 +352,33 @@ class SafetySupervisor:
         # negated, so that NaN is too fast as well
         too_fast = not (np.abs(v) < share * self.settings.velocity_limit).all()
         if too_fast:
-            self.shut("velocity")
+            self.shut("velocity", too_fast_words(self.names, self.turns, v, self.settings.velocity_limit))
         return too_fast
 
-    def shut(self, cause: str) -> None:
+    def shut(self, cause: str, reason: str = "") -> None:
         """Stops the robot and shuts the brakes, in any mode and with any policy."""
         if self.mode in RUNNING:
-            self.stop(cause)
+            self.stop(cause, reason)
         self.brakes = True
 
-    def stop(self, cause: str = "driver") -> None:
-        """Latches a stop; drivers call it for their own faults. cause: one of `CAUSES`."""
-        self._latch(cause, STOPPED)
+    def stop(self, cause: str = "driver", reason: str = "") -> None:
+        """Latches a stop; drivers call it for their own faults. cause: one of `CAUSES`. reason: the cause in words."""
+        self._latch(cause, STOPPED, reason)
         self.counters.stops[cause] += 1
+        self.last_stop = f"{cause} at {self._now_s:.4g} s: {reason}" if reason else f"{cause} at {self._now_s:.4g} s"
+        if sum(self.counters.stops.values()) <= _LOGGED_STOPS:
+            _LOG.warning("the robot is stopped: %s", self.last_stop)
 
-    def _latch(self, cause: str, mode: str) -> None:
-        self._enter(mode, cause)
+    def _latch(self, cause: str, mode: str, reason: str) -> None:
+        self._enter(mode, cause, reason)
         self.epoch += 1
         self.brakes |= mode == BRAKED or self.settings.stop == "brake"
         if self.settings.stop == "damping" and self.damping is not None:
             self._matrix = self.damping()
             self.brakes |= not bool(np.isfinite(self._matrix).all())
 
-    def _enter(self, mode: str, cause: str) -> None:
-        self.mode, self.cause, self.since_s = mode, cause, self._now_s
+    def _enter(self, mode: str, cause: str, reason: str = "") -> None:
+        self.mode, self.cause, self.reason, self.since_s = mode, cause, reason, self._now_s
 
     def _arm(self, command: JointCommand, q: Array) -> None:
         self._enter(ARMING, "")
@@ -447,19 +459,31 @@ class SafetySupervisor:
             return ("moving", "it arms the robot while a joint is faster than rearm_velocity")
         return None
 
-    def _beyond_limits(self, command: JointCommand, clipped: bool, cut: Array, now_s: float) -> tuple[str, str] | None:
+    def _beyond_limits(self, command: JointCommand, asked: Array, cut: Array, now_s: float) -> tuple[str, str] | None:
         """Returns the refusal of a command beyond the limits, and latches a stop; or None."""
         elapsed = max(now_s - self._accepted_s, self.settings.cycle_s) + _ROUNDING_S
-        too_quick = False
-        if self.mode == ACTIVE and command.interface == "effort":
-            too_quick = bool((np.abs(cut - self.effort) > self.settings.effort_rate * elapsed).any())
-        elif self.mode == ACTIVE and command.interface == "position":
-            too_quick = self.points.too_far(cut, elapsed)
-        if not (clipped or too_quick):
+        beyond, bound = cut != asked, "limit"
+        if not beyond.any() and self.mode == ACTIVE and command.interface != "velocity":
+            bound = "rate"
+            if command.interface == "effort":
+                beyond = np.abs(cut - self.effort) > self.settings.effort_rate * elapsed
+            else:
+                beyond = self.points.too_far(cut, elapsed)
+        if not beyond.any():
             return None
+        k = int(np.argmax(beyond))
+        sentence = f"{WITH_ARTICLE[command.interface]} is beyond its {bound}: {asked[k]:.4g} for {self.names[k]}"
         if self.mode in RUNNING:
-            self.stop("beyond_limits")
-        return ("beyond_limits", f"{WITH_ARTICLE[command.interface]} is beyond its {'limit' if clipped else 'rate'}")
+            self.stop("beyond_limits", sentence)
+        return ("beyond_limits", sentence)
+
+
+def too_fast_words(names: Sequence[str], turns: Any, v: Array, limit: Array) -> str:
+    """Names the joint that is nearest to its velocity limit, or farthest beyond it. turns: whether each is an angle."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        k = int(np.argmax(np.abs(v) / limit))  # NaN counts as largest
+    unit = "rad/s" if turns[k] else "m/s"
+    return f"{names[k]} reaches {abs(v[k]):.4g} {unit}, its limit is {limit[k]:.4g} {unit}"
 
 
 InverseDynamics = Callable[[Array, Array, Array], Array]
@@ -561,9 +585,9 @@ class SetPoints:
             return np.minimum(np.maximum(value, self.lower), self.upper)
         return np.minimum(np.maximum(value, -self._fastest), self._fastest)
 
-    def too_far(self, value: Array, elapsed_s: float) -> bool:
-        """Whether a commanded position (nv,) is out of reach of the set point within `elapsed_s`."""
-        return bool((np.abs(value - self._at) > self.velocity_limit * elapsed_s).any())
+    def too_far(self, value: Array, elapsed_s: float) -> Flags:
+        """Whether each commanded position (nv,) is out of reach of the set point within `elapsed_s`."""
+        return np.asarray(np.abs(value - self._at) > self.velocity_limit * elapsed_s)
 
     def take(self, interface: Interface, value: Array, velocity: Array, effort: Array) -> None:
         """Accepts a command for the next cycle. value: (nv,) within the limits. velocity: that of positions."""

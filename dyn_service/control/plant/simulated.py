@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array, Wrench
 from dyn_service.control.plant.plant import Fault, Motion, Reading
+from dyn_service.control.plant.safety import too_fast_words
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.sensors import Reading as SensorReading
@@ -176,6 +177,7 @@ class SimulatedRobot:
         self.simulated = True
         self._acting: Array = np.zeros(self.configuration.nv)
         self._fault: Fault = ""
+        self._reason = ""
         self._deceleration: Array | None = None
         self._pushes: list[tuple[Wrench, int]] = []
         # by force/torque sensors only
@@ -200,7 +202,7 @@ class SimulatedRobot:
         acting = effort if self.actuators is None else self.actuators.act(effort)
         before = self.q, self.v
         self.steps += 1
-        self._acting, self._fault = acting, ""
+        self._acting, self._fault, self._reason = acting, "", ""
         braked = brakes
         if brakes:
             self._brake(acting)
@@ -208,6 +210,8 @@ class SimulatedRobot:
             self._deceleration = None
             self.q, self.v = self.engine.step(*before, acting, self.dt_s)
             if np.isfinite(self.v).all() and not (np.abs(self.v) < self.velocity_limit).all():
+                on = self.configuration
+                self._reason = too_fast_words(on.velocity_names, on.turns, self.v, self.velocity_limit)
                 self.q, self.v = before
                 self._brake(acting)
                 braked, self._fault = True, "velocity"
@@ -221,9 +225,9 @@ class SimulatedRobot:
 
     def read(self) -> Reading:
         if self.measuring is None:
-            return Reading(self.q, self.v, self._acting, fault=self._fault)
+            return Reading(self.q, self.v, self._acting, fault=self._fault, reason=self._reason)
         q, v = self.measuring.measured(self.q, self.v)
-        return Reading(q, v, self._acting, fault=self._fault, truth=Motion(self.q, self.v))
+        return Reading(q, v, self._acting, fault=self._fault, truth=Motion(self.q, self.v), reason=self._reason)
 
     @property
     def time_s(self) -> float:

@@ -32,6 +32,7 @@ import numpy as np
 
 from dyn_service.api.queries import RobotQueries
 from dyn_service.control.controller import (
+    NO_STATE,
     Arming,
     Commander,
     Moment,
@@ -301,14 +302,14 @@ class ControlLoop(Generic[L]):
             state = self.states.take() if came else None
             if state is not None:
                 self._last, silent, timeout_s = state, 0, p.state_timeout_s
-                if warning := self.following.rate_warning(state):
+                if warning := self.following.rate_warning(state, self.requests.updates_us):
                     _LOG.warning("%s", warning)
                 if self.following.due(state):
                     self._control(state)
             elif not is_readable(self.states.socket):
                 silent += 1
                 if silent > math.ceil(1e3 * timeout_s / WAIT_MS):
-                    raise DeadlineExceededError(f"no joint state arrived for {timeout_s:g} s: is the plant running?")
+                    raise DeadlineExceededError(f"{NO_STATE} {timeout_s:g} s: is the plant running?")
             now = time.monotonic()
             if now >= next_stats:
                 next_stats = now + STATS_PERIOD_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -205,6 +206,7 @@ class RequestMonitor:
     def __init__(self, deadline_s: float, recorder: Recorder | None) -> None:
         self.sent = self.answered = self.lost = self.deadline_misses = 0
         self.round_trips_us: list[float] = []
+        self.updates_us: deque[float] = deque(maxlen=31)
         self._deadline_us = 1e6 * deadline_s
         self._recorder = recorder
 
@@ -228,6 +230,7 @@ class RequestMonitor:
         self.deadline_misses += missed
         if kind == UPDATE:
             self.round_trips_us.append(took_us)
+            self.updates_us.append(took_us)
         if self._recorder is not None:
             self._recorder.row()[:] = (stamp, kind, took_us, missed)
         return answer

@@ -234,6 +234,7 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
 
     robot.prepare(["mass_matrix"] if p.safe_stop == "damping" else [])
     safety = SafetySupervisor(settings, at.velocity_names, session, robot.fingerprint, damping)
+    safety.turns = tuple(map(bool, at.turns))
     moving = make_hardware(at, limits, p) if p.driver else make_simulated(robot, p, settings)
     try:
         safety.interfaces = interfaces_of(p, at, moving)

@@ -303,6 +303,7 @@ def _tracking_verdict(motion: Motion, bounds: PlantBounds) -> Verdict:
 
 def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: TelemetryStore) -> list[Verdict]:
     bounds, causes = bounds_of(plant), ", ".join(f"{count} {name}" for name, count in content["causes"].items())
+    stopped = (causes, content["last_stop"])
     steps, slipped = content["steps"], content["slipped"]
     untimed = "nothing is late in lockstep" if plant.fact("clock") == "lockstep" else ""
     p99_9, longest = (1e-3 * (plant.fact("speed") or 1.0) * float(content[name] or 0.0) for name in LATE[2:])
@@ -315,7 +316,7 @@ def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: Telemetry
     shares = [(100.0 * share, joint) for found in judged for joint, share in found.items()]
     most, joint = max(shares, default=(0.0, ""))
     found = [
-        Verdict("safe stops", content["stops"], bounds.safe_stops, "", causes),
+        Verdict("safe stops", content["stops"], bounds.safe_stops, "", "; the last: ".join(filter(None, stopped))),
         Verdict("time under command", under, 100.0 * bounds.under_command, "%", no_command, least=True),
         Verdict("lateness", late, 1e3 * bounds.late_s, "ms", how_late),
         Verdict("time lost", lost, 100.0 * bounds.slipped, "%", untimed),
@@ -342,6 +343,7 @@ def _plant_summary(plant: NodeTelemetry) -> dict[str, Any]:
         "share_under_command": share_under_command(plant.total("active_steps"), plant.total("stopped_steps")),
         "refusals": {name: count for name in REFUSALS if (count := plant.total(f"refused_{name}"))},
         "last_refusal": stats.get("last_refusal", ""),
+        "last_stop": stats.get("last_stop", ""),
         "causes": {name: count for name in CAUSES if (count := plant.total(f"stops_{name}"))},
         "by_joint": _shares(by_joint, plant.total("active_steps"), plant.total("steps")),
         "differences": plant.fact("differences") or {},
@@ -352,7 +354,8 @@ def _stop_lines(plant: Mapping[str, Any]) -> list[str]:
     lines = []
     if plant["stops"]:
         causes = ", ".join(f"{count} {name}" for name, count in plant["causes"].items())
-        lines.append(f"safe stops: {plant['stops']} ({causes}), armed {plant['armed']} times")
+        last = f"; the last: {plant['last_stop']}" if plant["last_stop"] else ""
+        lines.append(f"safe stops: {plant['stops']} ({causes}), armed {plant['armed']} times{last}")
         if _too_slow(plant):
             lines.append(
                 f"the time between commands exceeded the plant's hold time, {plant['hold_s']:g} s: set its "
@@ -505,6 +508,7 @@ def counts(plant: Plant) -> dict[str, float | int | str]:
         "last_refusal": safety.refusal.sentence if safety.refusal else "",
         **{f"refused_{reason}": count for reason, count in refused.items()},
         "stops": sum(stops.values()),
+        "last_stop": safety.last_stop,
         **{f"stops_{cause}": count for cause, count in stops.items()},
         **_by_joint(plant),
     }
