@@ -149,6 +149,7 @@ def alternate(echo_ask: Callable[[], object], ask: Callable[[], object], calls: 
 def echo(endpoint: str, reply_bytes: int) -> None:
     """The bare server: whatever comes in, the same bytes go out."""
     router = zmq.Context.instance().socket(zmq.ROUTER)
+    router.linger = 0  # before it binds
     router.bind(endpoint)
     print("ready:", router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0"), flush=True)
     reply = bytes(reply_bytes)

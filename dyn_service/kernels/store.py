@@ -1,8 +1,8 @@
 """Compiled kernels on disk, in a folder that only its owner can write.
 
-Loaded object code is run, so a folder or file that another user owns or can write is refused. A file contains a digest
-and the code; a truncated or altered one is compiled again. Its name is a digest of everything the code depends on: the
-robot, the kernel, the compiler (see `provenance`) and the processor.
+Loaded object code is run, so a folder or file that another user owns or can write is refused. Its name is a digest of
+everything the code depends on: the robot, the kernel, the compiler (see `provenance`) and the processor. A file
+contains a digest of its name and the code, and the code; a truncated, altered or renamed one is compiled again.
 
 The folder is `$DYN_SERVICE_CACHE` if set, else `dyn_service` in the user's cache folder; an empty value switches the
 store off. Its size is limited to `$DYN_SERVICE_CACHE_BYTES`, by default `MAX_BYTES`; the least recently used kernels
@@ -107,8 +107,8 @@ def load(name: str) -> bytes | None:
         _refuse_unsafe(path, status)
         content = file.read()
     digest, code = content[:32], content[32:]
-    if hashlib.sha256(code).digest() != digest:
-        _LOG.warning("kernel file %s is damaged; it is compiled again", path)
+    if _digest(name, code) != digest:
+        _LOG.warning("kernel file %s is damaged or of another kernel; it is compiled again", path)
         return None
     with contextlib.suppress(OSError):
         os.utime(path)
@@ -132,7 +132,7 @@ def save(name: str, code: bytes) -> None:
         handle, temporary = tempfile.mkstemp(dir=place, prefix=".new-")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(code).digest() + code)
+                file.write(_digest(name, code) + code)
             os.replace(temporary, place / name)
         except OSError:
             os.unlink(temporary)
@@ -142,6 +142,11 @@ def save(name: str, code: bytes) -> None:
         if isinstance(error, PermissionDeniedError):
             raise
         _LOG.warning("kernels are not kept: %s", error)
+
+
+def _digest(name: str, code: bytes) -> bytes:
+    """Returns the digest of a file, which covers its name: another kernel's code has other arguments."""
+    return hashlib.sha256(name.encode() + b"\0" + code).digest()
 
 
 _OURS = re.compile(r"[0-9a-f]{40}|\.new-.*")

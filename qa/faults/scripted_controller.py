@@ -40,6 +40,7 @@ def main(states_at: str, commands_at: str, law: str) -> None:
     given = json.loads(law)
     pose, effort, inertia = (np.array(given[name]) for name in ("pose", "effort", "inertia"))
     context, number = zmq.Context(), os.getpid()
+    context.linger = 0
     states = context.socket(zmq.SUB)
     commands = context.socket(zmq.PUB)
     states.setsockopt(zmq.CONFLATE, 1)

@@ -79,6 +79,7 @@ def control(endpoint: str, rate_hz: float, duration_s: float, seed: int, realtim
 def echo_server(realtime: Realtime, endpoint: Any) -> None:
     """A bare ROUTER that sends back what comes: what the machine and the transport take by themselves."""
     router = zmq.Context.instance().socket(zmq.ROUTER)
+    router.linger = 0  # before it binds
     apply(realtime, print, polls=False)
     endpoint.put(f"tcp://127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}")
     while True:
@@ -88,6 +89,7 @@ def echo_server(realtime: Realtime, endpoint: Any) -> None:
 def echo(endpoint: str, rate_hz: float, duration_s: float, realtime: Realtime, found: Any) -> None:
     """Sends as many bytes as a control loop's request at a rate."""
     dealer = zmq.Context.instance().socket(zmq.DEALER)
+    dealer.linger = 0
     dealer.connect(endpoint)
     payload, us = bytes(330), []
     apply(realtime, print, polls=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import os
 import subprocess
@@ -348,6 +349,29 @@ def test_damaged_kernel_is_compiled_again(own_store: Path, caplog: pytest.LogCap
         assert answer() == expected
         assert kept.read_bytes() == whole
     assert "damaged" in caplog.text
+
+
+def test_kernels_under_each_others_names_are_compiled_again(own_store: Path) -> None:
+    """Each pair swapped. With another robot's kernel an answer was wrong, or the process ended."""
+    q = np.full(2, 0.3)
+    robots = ("cart_pendulum", "double_pendulum")
+
+    def answers() -> list[bytes]:
+        read = [Robot.from_urdf(URDF / f"{name}.urdf") for name in robots]
+        return [
+            answer.tobytes() for robot in read for answer in (robot.inverse_dynamics(q, q, q), robot.mass_matrix(q))
+        ]
+
+    expected = answers()
+    names = [file.name for file in own_store.iterdir()]
+    assert len(names) == 4
+    kept = {name: (own_store / name).read_bytes() for name in names}
+    for one, other in itertools.combinations(names, 2):
+        (own_store / one).write_bytes(kept[other])
+        (own_store / other).write_bytes(kept[one])
+        assert [name for name in names if store.load(name) is None] == [name for name in names if name in (one, other)]
+        assert answers() == expected
+        assert {name: (own_store / name).read_bytes() for name in names} == kept
 
 
 def test_folder_others_can_write_is_refused(own_store: Path) -> None:

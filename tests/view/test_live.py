@@ -24,6 +24,7 @@ def test_the_newest_of_a_topic_is_taken(tmp_path: Path) -> None:
 
     endpoint, said = f"ipc://{tmp_path}/states", []
     with zmq.Context() as context, context.socket(zmq.XPUB) as publisher:
+        publisher.linger = 0  # before it binds
         publisher.bind(endpoint)
         with live(endpoint, AT, said.append) as heard:
             assert publisher.recv() == b"\x01"  # it listens

@@ -44,6 +44,7 @@ def test_a_banner_says_when_messages_stop(viewer: Viewer, tmp_path: Path, monkey
     monkeypatch.setattr(playing, "time", type("Clock", (), {"monotonic": staticmethod(lambda: clock[0])}))
     endpoint = f"ipc://{tmp_path}/states"
     with zmq.Context() as context, context.socket(zmq.XPUB) as publisher:
+        publisher.linger = 0  # before it binds
         publisher.bind(endpoint)
         with live(endpoint, viewer.scene.at, pytest.fail) as states:
             assert publisher.recv() == b"\x01"

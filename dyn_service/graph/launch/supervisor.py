@@ -163,6 +163,7 @@ class Supervisor:
                 loop.add_signal_handler(number, self.request_stop, f"received {number.name}")
         context = zmq.asyncio.Context()
         pull = context.socket(zmq.PULL)
+        pull.setsockopt(zmq.LINGER, 0)
         pull.setsockopt(zmq.RCVHWM, 0)
         topics.listen(pull, self.endpoint)
         listening = asyncio.create_task(self._listen(pull))

@@ -68,6 +68,7 @@ def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ask_wrongly(endpoint: str) -> None:
     """Sends two invalid requests that the client's own checks would reject."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.linger = 0
         socket.connect(endpoint)
         for k, query in enumerate(("gravity_force", "gravity_forces")):
             request = {"v": 1, "id": k, "query": query, "robot": "pendulum", "inputs": {"q": [1.0] * 9}}
@@ -271,6 +272,7 @@ def test_the_recorder_is_bounded_and_continues_when_its_disk_is_full(
     monkeypatch.setattr("dyn_service.graph.bags.requests.MAX_CLIENTS", 2)
     said: list[str] = []
     context = zmq.Context()
+    context.linger = 0  # before it binds
     server = context.socket(zmq.ROUTER)
     server.bind("tcp://127.0.0.1:0")
     writer = BagWriter(tmp_path / "a.mcap")

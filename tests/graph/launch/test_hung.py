@@ -247,6 +247,7 @@ class Between(threading.Thread):
 
     def __init__(self, context: zmq.Context, back: str) -> None:
         super().__init__(daemon=True)
+        context.linger = 0  # before it binds
         self.front, self.back = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
         self.hangs, self.ended = threading.Event(), threading.Event()
         self.endpoint = f"tcp://127.0.0.1:{self.front.bind_to_random_port('tcp://127.0.0.1')}"

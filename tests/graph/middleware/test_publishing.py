@@ -122,6 +122,7 @@ def test_garbage_ends_nothing(nodes: Nodes, caplog: pytest.LogCaptureFixture) ->
     where = free_port()
     heard = nodes.make("/hears").create_subscription(String, where, binds=True)
     with nodes.context.socket(zmq.PUB) as attacker:
+        attacker.linger = 0
         attacker.connect(where)
         frames = {
             b"": "its end is missing",

@@ -34,6 +34,7 @@ uid, requests, topic = int(sys.argv[1]), *sys.argv[2:]
 os.umask(0)
 os.setgroups([]); os.setgid(uid); os.setuid(uid)
 context = zmq.Context()
+context.linger = 0  # before they bind
 router, publisher = context.socket(zmq.ROUTER), context.socket(zmq.XPUB)
 router.bind(requests)
 publisher.bind(topic)
@@ -157,6 +158,7 @@ def test_a_recorder_of_requests(folder: Path) -> None:
     """`dyn bag record --listen` forwards requests to the server over its own sockets."""
     places = [f"ipc://{folder}/{name}" for name in ("requests", "topic")]
     with serving(NOBODY, *places), zmq.Context() as context, context.socket(zmq.DEALER) as client:
+        client.linger = 0
         recorder = RequestRecorder(places[0], f"ipc://{folder}/recorder", Mock(), print)
         client.connect(recorder.endpoint)
         client.send(b"\x81\xa2id\x01")

@@ -399,6 +399,7 @@ def test_a_socket_file_is_created_with_its_mode(tmp_path: Path, monkeypatch: pyt
     """It is created with its mode; setting the mode later would leave a gap."""
     monkeypatch.setattr(os, "chmod", lambda *_: pytest.fail("the mode was set later"))
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context.linger = 0  # before it binds
     before = os.umask(0)
     try:
         router = context.socket(zmq.ROUTER)

@@ -1011,6 +1011,28 @@ def test_unread_replies_are_bounded_at_each_reply(folder: KeyFolder) -> None:
 
 
 @ON_LINUX
+def test_a_transport_closes_when_peers_with_unread_replies_were_just_reset(folder: KeyFolder) -> None:
+    """libzmq waited for ever for one of them in a third of the rounds: its listener had no limit for unsent replies."""
+    keys, reply = new(folder, "deaf"), bytes(200_000)
+    for _ in range(100):
+        router = open_encrypted(folder, ConnectionQuota(RequestLimits(), Traffic()))
+        endpoint = router.listen("tcp://127.0.0.1:0").endpoint
+        with ExitStack() as peers:
+            for _ in range(8):
+                peers.enter_context(dealer(endpoint, keys, RCVHWM=1, RCVBUF=1 << 16)).send(b"echo")
+            found: list[Any] = []
+            wait_until(lambda: found.extend(router.messages(64)) or len(found) == 8)  # noqa: B023
+            for peer, _ in found:
+                for _ in range(40):  # 8 MB: more than the connection takes
+                    router.send(peer, False, reply)
+                router._quota.disconnect(peer, "it leaves")
+            closing = threading.Thread(target=router.close, daemon=True)
+            closing.start()
+            closing.join(WAIT_S)
+            assert not closing.is_alive()
+
+
+@ON_LINUX
 def test_one_connection_holds_at_most_two_messages(folder: KeyFolder) -> None:
     """Whatever the bound over all. The socket is not read here, so that messages stay in its memory."""
     keys = new(folder, "good")

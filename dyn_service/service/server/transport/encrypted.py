@@ -372,6 +372,9 @@ class EncryptedTransport:
         self._refusals = RateLimitedLog(_LOG, logging.WARNING)
         self._self_testing = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        # Before it binds: connections get the value of that time, and with -1 `term` may wait for ever for one that was
+        # reset with unread replies just before. `close` sets how long replies are still sent.
+        self._context.linger = 0
         self._zap_handler = self._context.socket(zmq.ROUTER)
         self._zap_handler.bind("inproc://zeromq.zap.01")
         self._router = router = self._context.socket(zmq.ROUTER)

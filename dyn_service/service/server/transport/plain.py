@@ -408,6 +408,7 @@ class InprocTransport:
         self._selector = selector
         self._traffic = traffic
         self._router = router = context.socket(zmq.ROUTER)
+        router.setsockopt(zmq.LINGER, 0)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         router.setsockopt(zmq.SNDHWM, UNREAD_REPLIES)
         self._send_frame = plain_send(router)
