@@ -196,7 +196,7 @@ def _chart(chart: Chart, charts: Sequence[str], points: int, *, last: bool) -> s
     x, values = np.asarray(chart.x, np.float64), np.column_stack([line.values for line in chart.lines])
     if chart.kind != "bars":
         x, values = envelope(x, values, points)
-    if chart.kind == "line":
+    if chart.kind == "line" and chart.timed:
         x, values = with_gaps(x, values)
         x = np.where(np.isnan(x), np.roll(x, 1), x)  # where a line is broken, the previous time
     times = _packed(x)
