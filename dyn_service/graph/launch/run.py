@@ -18,7 +18,7 @@ from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.launch.supervisor import Listener, Outcome, Supervisor
 from dyn_service.graph.middleware.telemetry import TelemetryStore
-from dyn_service.support.logs import FORMAT, LEVEL, Format, Level
+from dyn_service.support.logs import FORMAT, LEVEL, LEVELS, Format, Level
 
 
 def launch_file(
@@ -83,6 +83,9 @@ def launch_file(
             logs.write("launch", line)
 
         with display:
+            for level, message in plan.messages:
+                if LEVELS.index(level) >= LEVELS.index(log_level):
+                    notice(message if level == "info" else f"{level}: {message}")
             if log_level == "debug":
                 for planned in plan.processes:
                     notice(f"{planned.name}: {shlex.join(planned.command)}")
