@@ -14,6 +14,7 @@ import zmq
 from dyn_service.errors import DynError
 from dyn_service.graph.middleware.discovery import Discovery, Found
 from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
+from dyn_service.graph.middleware.topics import RUNTIME_DIR
 from dyn_service.graph.nodes.robot_state_publisher import RobotStatePublisher, RobotStatePublisherParameters
 from dyn_service.messages import ros_type
 from dyn_service.messages.dyn_service_msgs import PlantState
@@ -103,7 +104,8 @@ class FallbackFrames:
         """Returns the plant's parameters; None if it does not answer yet or has no such parameters."""
         service = f"{key.plant}/get_parameters"
         try:
-            answer = self._discovery.call(service, GetParametersRequest(list(_TAKEN)), GetParametersResponse, _ANSWER_S)
+            launch = Discovery({RUNTIME_DIR: str(key.folder)})  # other launches may have a plant of this name
+            answer = launch.call(service, GetParametersRequest(list(_TAKEN)), GetParametersResponse, _ANSWER_S)
         except DynError:
             return None
         said = {name: answer.values[name] for name in _TAKEN}

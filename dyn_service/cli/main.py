@@ -1,6 +1,7 @@
 """The command line: parses arguments, calls the other modules, and prints errors as one line.
 
-Exit status: 0 done, 1 the command failed, 2 wrong usage, 3 `dyn launch --check`: the run is not clean, 130 interrupted.
+Exit status: 0 done, 1 the command failed, 2 wrong usage, 3 and 4 `dyn launch --check`: the run is not clean, or only
+late, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -319,7 +320,10 @@ def launch(
     log_format: Annotated[Literal["text", "json"], typer.Option(help="Format of the lines.")] = "text",
     log_level: LogLevel = "info",
     check: Annotated[
-        bool, typer.Option("--check", help="Exit with status 3 if the run did not meet its bounds.")
+        bool,
+        typer.Option(
+            "--check", help="Exit with status 3 if the robot did not meet its bounds, 4 if only the timing did not."
+        ),
     ] = False,
     show_args: Annotated[
         bool, typer.Option("--show-args", "-s", help="Print the arguments of the file and exit.")

@@ -9,7 +9,6 @@ import json
 import shutil
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from difflib import unified_diff
@@ -157,6 +156,13 @@ _Type = Annotated[
 ]
 
 
+def _placed(pairs: Iterable[tuple[str, Path]]) -> list[str]:
+    """Returns names, each with the folder of its launch if they belong to several launches."""
+    from dyn_service.graph.middleware.discovery import placed
+
+    return placed(pairs)
+
+
 def ask(name: str, service: str, request: msgspec.Struct, kind: type[R], timeout: float) -> R:
     """Calls one of the services that every node has, and returns the response."""
     found = discovery()
@@ -165,11 +171,9 @@ def ask(name: str, service: str, request: msgspec.Struct, kind: type[R], timeout
 
 @node_app.command("list")
 def list_nodes() -> None:
-    """Print the nodes' names, with the launch's folder if several launches have a node of the same name."""
-    found = discovery().nodes()
-    times = Counter(node.entry.name for node in found)
-    for folder, entry in found:
-        say(entry.name if times[entry.name] == 1 else f"{entry.name}  {folder}")
+    """Print the nodes' names, with the launches' folders if there are several."""
+    for line in _placed((entry.name, folder) for folder, entry in discovery().nodes()):
+        say(line)
 
 
 @node_app.command("info")
@@ -336,10 +340,10 @@ def _values(name: str, timeout: float) -> dict[str, Any]:
 
 @service_app.command("list")
 def list_services(show_types: ShowTypes = False) -> None:
-    """Print the services' names."""
-    ends = {(end.name, end.type) for entry in discovery().entries() for end in entry.services}
-    for name, kind in sorted(ends):
-        say(f"{name} [{kind}]" if show_types else name)
+    """Print the services' names, with the launches' folders if there are several."""
+    ends = {(folder, end.name, end.type) for folder, entry in discovery().nodes() for end in entry.services}
+    for line in _placed((f"{name} [{kind}]" if show_types else name, folder) for folder, name, kind in ends):
+        say(line)
 
 
 @service_app.command("call")

@@ -18,8 +18,8 @@ the turned angle, (sum |v| dt P^p / sum |v| dt)^(1/p), p = 3 for balls, 10/3 for
 from __future__ import annotations
 
 import csv
-import html
 import io
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +29,8 @@ import numpy as np
 from dyn_service.api.arrays import Array
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import NotFoundError
+from dyn_service.graph.report import page as html
+from dyn_service.graph.report.charts import Card, Chart, Line
 from dyn_service.studies.keys import check_names, wrenches_of, wrong
 from dyn_service.support.optional import load
 
@@ -38,6 +40,9 @@ CAUSES = ("inertia", "velocity", "gravity", "external", "friction")
 ROUNDING = 1e-12
 """Share of the largest number below which others are rounding errors: they are printed and drawn as 0."""
 
+_SHARE = "share of states with at least this load [%]"
+_POINTS = 1000
+"""Largest number of points of a curve on the page."""
 _MARGIN = 1.25
 """Range of a duration curve over the largest load of the first states; larger loads are in its last bin."""
 
@@ -182,57 +187,60 @@ class DesignLoads(NamedTuple):
         return text.getvalue()
 
     def write(self, folder: str | Path) -> Path:
-        """Writes `loads.csv`, a picture of each joint and the page `index.html`; returns the page."""
-        place, said = Path(folder), self._text
+        """Writes `loads.csv` and the page `index.html`, with tables and curves of each joint; returns the page."""
+        place, attributes = Path(folder), self.result.attrs
         place.mkdir(parents=True, exist_ok=True)
         (place / "loads.csv").write_text(self.csv(), "utf-8")
         joints = list(dict.fromkeys(row["joint"] for row in self.rows))
-        for number, joint in enumerate(joints):
-            self._draw(place / f"joint_{number}.svg", joint)
-        heads = [head for head in self.rows[0] if not head.endswith("]")]
-        lines = [
-            "".join(f"<td>{html.escape(said(x) if isinstance(x, float) else str(x))}</td>" for x in map(row.get, heads))
-            for row in self.rows
-        ]
-        robot, states = html.escape(str(self.result.attrs["robot"])), self.result.attrs["states"]
-        page = place / "index.html"
-        page.write_text(
-            "<!doctype html><meta charset=utf-8><title>Design loads</title><style>body{font:15px sans-serif;margin:2em}"
-            "table{border-collapse:collapse}td,th{border:1px solid #ccc;padding:.2em .5em;text-align:right}</style>"
-            f"<h1>Design loads of {robot}</h1><p>{states:,} states; fingerprint {self.study.fingerprint}; failures "
-            f"{html.escape(self.result.attrs['failures'])}. SI units: N and N m. Numbers below {ROUNDING:g} of the "
-            "largest load are rounding errors, written as 0. The <a href=loads.csv>CSV</a> also has q, v and a of each "
-            f"state.</p><table><tr>{''.join(f'<th>{html.escape(head)}</th>' for head in heads)}</tr>"
-            f"{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
-            + "".join(f"<h2>{html.escape(joint)}</h2><img src=joint_{k}.svg>" for k, joint in enumerate(joints)),
-            "utf-8",
+        charts: list[str] = []
+        anchors = [("top", "design loads"), *((f"joint-{k}", joint) for k, joint in enumerate(joints))]
+        parts = [html.part(f"joint-{k}", joint, (), self._joint(joint, charts)) for k, joint in enumerate(joints)]
+        about = [("states", f"{attributes['states']:,}"), ("states without finite loads", _failures(self.result))]
+        about += [("model", self.study.fingerprint[:12])]
+        note = (
+            f"Numbers below {ROUNDING:g} of the largest load are rounding errors, written as 0. The CSV also has q, v "
+            "and a of the state of each largest load."
         )
+        header = html.header(
+            f"Design loads of {attributes['robot']}",
+            "",
+            note,
+            f'{html.facts(about)}<p class="soft">Files: {html.links(["loads.csv"])}</p>',
+        )
+        page = place / "index.html"
+        text = html.document("Design loads", anchors, header, "".join(parts), charts, (0.0, 1.0))
+        page.write_text(text, "utf-8")
         return page
 
-    def _draw(self, file: Path, joint: str) -> None:
-        figure = load("the page of design loads", "matplotlib.figure").Figure(figsize=(11, 3.6), layout="constrained")
-        bars, *curves = figure.subplots(1, 3)
-        of, said = {row["measure"]: row for row in self.rows if row["joint"] == joint}, self._text
-        for sign in (1, -1):  # parts that raise and parts that lower the load
-            base = np.zeros(len(of))
-            for k, cause in enumerate(CAUSES):
-                height = np.array([float(said(row[cause])) / (abs(row["largest"]) or 1.0) for row in of.values()])
-                height = np.where(height * sign > 0, height, 0.0)
-                bars.bar(MEASURES, height, bottom=base, color=f"C{k}", label=cause if sign > 0 else None)
-                base += height
-        bars.set(title="parts of the largest load, by cause", ylabel="part / |largest load|")
-        bars.axhline(0, color="black", linewidth=0.8)
-        bars.legend(fontsize="x-small", loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.3))
-        for axes, names in zip(curves, (("radial", "axial"), ("tilting", "drive")), strict=True):
-            for name in names:
-                at, share = self.curves[joint, name]
-                most = abs(of[name]["largest"])
-                axes.plot(100 * share, [float(said(min(x, most))) for x in at], label=f"{name}, {of[name]['unit']}")
-            units = dict.fromkeys(of[name]["unit"] for name in names)
-            label = " | ".join(f"{'force' if unit == 'N' else 'moment'}, {unit}" for unit in units)
-            axes.set(xlabel="share of states with at least this load, %", ylabel=label)
-            axes.legend(fontsize="small")
-        figure.savefig(file)
+    def _joint(self, joint: str, charts: list[str]) -> str:
+        """Returns the body of a joint's part of the page; adds its charts to `charts`."""
+        rows, text = [row for row in self.rows if row["joint"] == joint], self._text
+        body = ""
+        for title, names in (
+            ("Loads", ("largest", "min", "max", "rms", "cubic_mean", "state")),
+            ("Parts of the largest load, by cause", CAUSES),
+            ("Largest loads of each cause alone", [f"{cause} alone" for cause in CAUSES]),
+        ):
+            heads = [name.removesuffix(" alone").replace("_", " ") for name in names]
+            cells = (
+                [
+                    html.cell(f"<b>{row['measure']}</b> [{row['unit']}]"),
+                    *(
+                        html.cell(text(row[name]) if isinstance(row[name], float) else str(row[name]), "number", head)
+                        for name, head in zip(names, heads, strict=True)
+                    ),
+                ]
+                for row in rows
+            )
+            body += f"<h3>{title}</h3>{html.table(cells, ('', *heads), 'nodes numbers')}"
+        cards = []
+        for row in rows:
+            loads, share = self.curves[joint, row["measure"]]
+            shown = np.array([float(text(min(load, abs(row["largest"])))) for load in loads])
+            line = Line(row["measure"], shown, "effort")
+            chart = Chart(100.0 * share, [line], f"{row['measure']} [{row['unit']}]", _SHARE, timed=False)
+            cards.append(Card(row["measure"], [chart], f"largest {text(row['largest'])} {row['unit']}"))
+        return f"{body}<h3>How many states have at least which load</h3>{html.cards(cards, charts, _POINTS)}"
 
 
 def design_loads(
@@ -280,7 +288,7 @@ def design_loads(
         for m, measure in enumerate(MEASURES):
             index = int(result.load_absmax_index.values[j, m])
             if index < 0:
-                raise wrong("vary", f"no state has finite loads, failures {result.attrs['failures']}")
+                raise wrong("vary", f"no state has finite loads: {_failures(result)}")
             state = study.state(index)
             shares = loads.shares(state)
             force = measure in ("radial", "axial") or (measure == "drive" and loads.slides[j])
@@ -295,6 +303,11 @@ def design_loads(
             share = np.cumsum(either[::-1])[1:] / max(counts.sum(), 1)
             curves[joint, measure] = most[4 * j + m] / bins * np.arange(bins - 1, -1, -1), share
     return DesignLoads(rows, curves, result, study)
+
+
+def _failures(result: Any) -> str:
+    """Returns how many states have no finite loads, by reason."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in json.loads(result.attrs["failures"]).items()) or "none"
 
 
 def _columns(robot: Robot, state: Mapping[str, Any]) -> dict[str, float]:

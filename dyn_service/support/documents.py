@@ -4,7 +4,8 @@ An error names the file, the line, the path from the document's root and what wa
 
     config/panda_plant.yaml:7: plant.ros__parameters.rate_hz: expected a number, found text
 
-Beyond YAML 1.1 as PyYAML reads it, `1e-3` and `-.5` are numbers, and duplicate keys are errors. A
+Beyond YAML 1.1 as PyYAML reads it, `1e-3` and `-.5` are numbers, and duplicate keys are errors. Tags are those of
+ROS 2's parameter files, `!!str`, `!!int`, `!!float` and `!!bool`; others are refused, because no parameter has them. A
 mapping's own keys override those that `<<` merges into it, and the first of several merged mappings those after it.
 """
 
@@ -30,6 +31,12 @@ MAX_NUMBER = 256
 """Characters of a number: PyYAML's time for the sexagesimal ones of YAML 1.1 is quadratic in them."""
 
 _MERGE = "tag:yaml.org,2002:merge"
+
+_TAGS = {
+    yaml.ScalarNode: ("!!str", "!!int", "!!float", "!!bool", "!!null", "!!timestamp", "!!merge", "!!value"),
+    yaml.SequenceNode: ("!!seq",),
+    yaml.MappingNode: ("!!map",),
+}
 
 _Pairs = dict[str, tuple[yaml.ScalarNode, yaml.Node]]
 
@@ -159,6 +166,9 @@ def parse_document(text: str, file: str) -> Document:
 def _construct(loader: _Loader, node: yaml.Node, place: Place, lines: dict[Place, int]) -> Any:
     line = _line(node)
     lines[place] = line
+    tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+    if tag not in _TAGS[type(node)] or (tag == "!!null" and node.value not in ("", "~", "null", "Null", "NULL")):
+        raise loader._fault(f"tag {tag} is not supported: expected !!str, !!int, !!float or !!bool", line, place)
     if len(lines) > MAX_NODES:
         raise loader._fault(f"more than {MAX_NODES} values", line)
     if isinstance(node, yaml.MappingNode):

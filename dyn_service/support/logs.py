@@ -20,6 +20,7 @@ Format = Literal["text", "json"]
 FORMAT = "DYN_LOG_FORMAT"
 """Environment variable with the launcher's format."""
 Level = Literal["debug", "info", "warning", "error"]
+LEVELS: tuple[Level, ...] = get_args(Level)
 LEVEL = "DYN_LOG_LEVEL"
 """Environment variable with the launcher's level."""
 

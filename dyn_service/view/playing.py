@@ -209,7 +209,7 @@ KEPT = 600
 
 class Live:
     """The newest messages of a topic of joint states, and of the one for joints with several degrees of freedom. topic:
-    full name or endpoint. say: called with each problem, once.
+    full name or endpoint. say: called with each problem, once, and with the launch that publishes the topic.
     """
 
     def __init__(
@@ -225,13 +225,18 @@ class Live:
         self._states = ReceivedJointStates(at)
         self._kept: deque[State] = deque(maxlen=KEPT)
         self._next_look_s = 0.0
+        self._launch: Path | None = None
         self._told = False
 
     def take(self) -> State | None:
         """Returns the newest state since the last call, or None."""
         if time.monotonic() >= self._next_look_s:
             for heard in self._heard.values():
-                heard.look(self._discovery.entries())
+                heard.look(self._discovery.entries(heard.topic))
+            launch = None if "://" in self.topic else self._discovery.launch_of(self.topic)
+            if launch not in (None, self._launch):
+                self._launch = launch
+                self._say(f"topic {self.topic} of {launch}")
             self._next_look_s = time.monotonic() + LOOK_S
         try:
             came = [message for kind, heard in self._heard.items() if (message := _newest(kind, heard)) is not None]

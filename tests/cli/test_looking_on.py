@@ -1,5 +1,6 @@
 """`dyn node | topic | param | service | lifecycle`, with nodes that run in a thread of the test's process."""
 
+import os
 import re
 import subprocess
 import sys
@@ -18,13 +19,14 @@ from typer.testing import CliRunner
 from dyn_service.cli import nodes as commands
 from dyn_service.cli.main import app
 from dyn_service.cli.yaml_text import edited
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.graph import Node, settable
+from dyn_service.graph.middleware import topic_tools
 from dyn_service.graph.middleware.discovery import Discovery
 from dyn_service.graph.middleware.graph import Graph, announce_launch
-from dyn_service.graph.middleware.topic_tools import Rate, folder_of
+from dyn_service.graph.middleware.topic_tools import Rate, folder_of, frames, listening
 from dyn_service.graph.middleware.topics import RUNTIME_DIR
-from dyn_service.messages import Message
+from dyn_service.messages import Message, decode
 from dyn_service.messages.sensor_msgs import JointState
 from dyn_service.messages.std_msgs import String
 from tests.conftest import ROOT
@@ -283,6 +285,77 @@ def test_launches_are_not_mixed(tmp_path: Path) -> None:
         nodes.end(nodes.all[0])
         assert discovery.topic_type("/x") == "std_msgs/msg/String"
         assert folder_of(discovery, "/x") == one.folder
+
+
+def test_names_say_which_launch_they_belong_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Two people launch under one account; one of them mistypes, and looks at a topic that only the other has."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    monkeypatch.delenv(RUNTIME_DIR, raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    def dyn(*words: str) -> str:
+        return CliRunner().invoke(app, list(words), catch_exceptions=False).output
+
+    with nodes_in(tmp_path / "a") as one, nodes_in(tmp_path / "b") as two:
+        for nodes, names in ((one, ("/plant", "/server")), (two, ("/plant",))):
+            announce_launch(nodes.folder, {"XDG_RUNTIME_DIR": str(tmp_path)})
+            for name in names:
+                nodes.make(name).services()
+            if nodes is one:  # a single launch needs no folder
+                assert dyn("node", "list") == "/plant\n/server\n"
+                assert "/server/get_state\n" in dyn("service", "list")
+        assert dyn("node", "list").splitlines() == [
+            f"/plant in {one.folder}", f"/plant in {two.folder}", f"/server in {one.folder}",
+        ]  # fmt: skip
+        assert f"/server/get_state in {one.folder}\n" in dyn("service", "list")
+        assert f"/plant/get_state in {two.folder}\n" in dyn("service", "list")
+        for words, end in (
+            (("service", "call", "/server/get_stat"), f"; did you mean '/server/get_state'? It is in {one.folder}"),
+            (("node", "info", "/servr"), f"; did you mean '/server'? It is in {one.folder}"),
+            (("node", "info", "/plnt"), f"; did you mean '/plant'? It is in {one.folder} and {two.folder}"),
+            (("node", "info", "/x"), f"; the nodes are /plant, /server in {one.folder}; /plant in {two.folder}"),
+        ):
+            with pytest.raises(NotFoundError) as caught:
+                dyn(*words)
+            assert str(caught.value).endswith(end)
+
+
+def test_a_topic_of_two_launches_is_never_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command goes on with the launch whose topic it began with; another one that begins later is not heard."""
+    monkeypatch.setattr(topic_tools, "LOOK_S", 0.0)  # for new publishers, in each turn
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    with nodes_in(tmp_path / "a") as one, nodes_in(tmp_path / "b") as two:
+        discovery, heard, said = Discovery({"XDG_RUNTIME_DIR": str(tmp_path)}), [], []
+        for nodes in (one, two):
+            announce_launch(nodes.folder, {"XDG_RUNTIME_DIR": str(tmp_path)})
+        assert discovery.launch_of("/x") is None
+        first = one.make("/plant").create_publisher(String, "x")
+        with listening("/x", "std_msgs/msg/String", discovery, said.append) as subscription:
+            later = two.make("/plant").create_publisher(String, "x")
+            assert [entry.pid for entry in discovery.entries()] == [os.getpid()] * 2
+            assert len(discovery.entries("/x")) == 1
+            received = frames(subscription, discovery, 0.01)
+
+            def both() -> bool:
+                first.publish(String("first"))
+                later.publish(String("later"))
+                frame = next(received)
+                if frame is not None:
+                    heard.append(decode(String, bytes(frame)).data)
+                return len(heard) >= 20
+
+            for nodes in (one, two):
+                nodes.turns(1)
+            one.until(both)
+        assert set(heard) == {"first"}
+        with pytest.raises(FailedPreconditionError, match=naming("'/x'", str(one.folder), str(two.folder))):
+            Discovery({"XDG_RUNTIME_DIR": str(tmp_path)}).entries("/x")  # one that begins now has to choose
+        one.end(one.all[0])  # the first launch has ended
+        assert discovery.launch_of("/x") == two.folder
 
 
 def test_shells_complete_names(dyn: Dyn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

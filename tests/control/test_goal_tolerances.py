@@ -11,7 +11,7 @@ import pytest
 from dyn_service.control.dry_run import ClosedLoop, dry_run
 from dyn_service.control.joint_goals import GoalError, GoalTolerances, JointTolerance, Tolerances
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import FailedPreconditionError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.nodes.controllers.controller_kind import commander
 from dyn_service.graph.nodes.controllers.trajectory_following import (
     NODE,
@@ -23,6 +23,7 @@ from dyn_service.graph.nodes.controllers.trajectory_following import (
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.dyn_service_msgs import GoalStatus
+from dyn_service.support.arguments import parse_arguments
 from dyn_service.support.parameter_descriptions import described
 from tests.control.test_joint_goals import following, goal
 from tests.phrases import naming, unnamed
@@ -183,6 +184,27 @@ def test_tolerances_and_gains_are_set_while_a_goal_is_followed(arm: Robot, param
     assert plant.safety.mode == "active"
     with pytest.raises(FailedPreconditionError, match=r"commands by effort: .* interface"):
         controller.exchange(make_law(msgspec.structs.replace(parameters, command_interface="position"), arm))
+
+
+@pytest.mark.parametrize(
+    ("late_s", "ends_after_s"), [({}, 10.0), ({"goal_time_s": 0.0}, 0.0), ({"goal_time_s": -1.0}, np.inf)]
+)
+def test_the_time_of_a_goal_means_what_it_does_in_ros2_controllers(arm: Robot, late_s, ends_after_s) -> None:
+    """Pull request 2592 of ros2_controllers: 10 s by default, none with 0, unlimited if negative."""
+    strict = TrajectoryFollowingParameters(goal_tolerance=1e-15, path_tolerance=0.0, **late_s)  # never within 0.2 s
+    plant = make_plant(arm, PlantParameters(robot="-", control_rate_hz=500.0), session=1)
+    controller = commander(NODE.spec, strict, arm, number=1, restarted=False)
+    loop = ClosedLoop(plant, controller.answer, every=2)
+    loop.run(0.05)
+    assert controller.law.tolerances.goal_time_s == ends_after_s
+    offered = controller.law.offer(goal(arm.joint_names, [[0.2, -0.15]], (0.4,)))
+    loop.run(0.6)
+    assert offered.state == ("aborted" if ends_after_s == 0.0 else "following")
+
+
+def test_a_time_of_a_goal_that_is_no_number_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="goal_time_s"):
+        parse_arguments(["goal_time_s:=.nan"], default_name="n").parameters.to(TrajectoryFollowingParameters)
 
 
 def test_which_parameters_can_be_set_is_said() -> None:

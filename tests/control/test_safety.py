@@ -164,7 +164,7 @@ SAYS = {
 
 
 def test_every_reason_has_its_case() -> None:
-    assert tuple(WRONG) == tuple(SAYS) == REFUSALS
+    assert tuple(WRONG) == tuple(SAYS) == tuple(REFUSALS)
 
 
 @pytest.mark.parametrize("reason", REFUSALS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from dyn_service import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.studies.design_loads import CAUSES, MEASURES, Loads, design_loads, duty_cycle, readable
+from tests.browser import browser, needs_browser
+from tests.graph.report.test_page import charts_of, numbers, times_of
 from tests.phrases import naming
 
 for _module in ("xarray", "dask.array", "zarr"):
@@ -114,8 +117,38 @@ def test_the_page_and_its_extremes(arm: Robot, tmp_path: Path) -> None:
             assert abs(share[k] - (load >= at[k]).mean()) <= 2 / 20_000
         middle = np.searchsorted(share, 0.5)
         assert abs(at[middle] - np.median(np.abs(every[:, j, m]))) < 2 * (at[0] - at[-1]) / 100
-    assert (page.parent / "joint_1.svg").stat().st_size > 10_000
-    assert "20,000 states" in page.read_text("utf-8")
+    assert sorted(path.name for path in page.parent.iterdir()) == ["index.html", "loads.csv"]
+    text = page.read_text("utf-8")
+    assert "<span>states <b>20,000</b></span>" in text
+    assert "<span>states without finite loads <b>none</b></span>" in text
+    for row in found.rows:
+        for value in (row["largest"], row["cubic_mean"], row["gravity"], row["inertia alone"]):
+            assert f">{found._text(value)}</td>" in text
+    charts = charts_of(text)
+    assert [chart["label"] for chart in charts] == ["radial [N]", "axial [N]", "tilting [N m]", "drive [N m]"] * 2
+    for chart, (at, share) in zip(charts, found.curves.values(), strict=True):
+        assert np.array_equal(numbers(times_of(charts, chart)), (100.0 * share).astype("<f4"))  # a curve without gaps
+        assert np.isfinite(numbers(chart["lines"][0]["y"])).all()
+        assert numbers(chart["lines"][0]["y"])[-1] == pytest.approx(at[-1], abs=1e-5)
+
+
+@pytest.mark.slow
+@needs_browser
+@pytest.mark.parametrize("width", [400, 1200])
+def test_the_page_fits_a_screen_in_light_and_dark(arm: Robot, tmp_path: Path, width: int) -> None:
+    vary = {"q": {"uniform": "limits"}, "v": {"uniform": [-2, 2]}, "a": {"uniform": [-5, 5]}}
+    page_file = design_loads(arm, vary, samples={"sample": {"count": 500}}).write(tmp_path)
+    grounds = []
+    for scheme in ("light", "dark"):
+        with browser(viewport={"width": width, "height": 900}, color_scheme=scheme) as page:
+            page.goto(page_file.as_uri())
+            page.wait_for_function("document.querySelectorAll('canvas').length > 0")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            cut = "() => [...document.querySelectorAll('.wide-table')].map((box) => box.scrollWidth - box.clientWidth)"
+            assert set(page.evaluate(cut)) == {0}
+            grounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+            assert page.errors == []
+    assert grounds[0] != grounds[1]
 
 
 def test_a_duty_cycle(arm: Robot) -> None:
@@ -144,7 +177,7 @@ def test_rounding_errors_do_not_look_like_loads(tmp_path: Path) -> None:
     assert readable([57.0], [np.nan])(-8.7e-15) == "0"
     assert [readable([1e-13, 0.0])(x) for x in (1e-13, np.nan)] == ["1e-13", "nan"]
     page = found.write(tmp_path).read_text("utf-8")
-    assert "e-1" not in page.partition("<table>")[2]
+    assert "e-1" not in re.sub(r"<script.*?</script>", "", page.partition("<table")[2], flags=re.DOTALL)
 
 
 def test_recordings_and_states_without_loads(arm: Robot) -> None:

@@ -77,16 +77,23 @@ MODES = (BRAKED, ACTIVE, STOPPED, ARMING)
 """In the order of their numbers in recordings."""
 RUNNING = (ARMING, ACTIVE)
 
-REFUSALS = (
-    "fingerprint", "session", "interface", "names", "not_finite", "ahead", "epoch", "controller", "stale", "repeated",
-    "old", "not_armed", "moving", "beyond_limits",
-)  # fmt: skip
-"""Reasons for refusing a command: another model; another run of the plant; an interface that the robot does not accept
-or was not armed by; other joints; a NaN or infinity; it answers a state not yet published; a state before the last
-stop; another controller has armed the robot; it answers a state too old or never published; the state that the last
-command answered; an older one; the robot is stopped and the command does not arm it; a joint is too fast for arming;
-beyond a limit, with the policy `stop`.
-"""
+REFUSALS = {
+    "fingerprint": "for another model",
+    "session": "for another run of the plant",
+    "interface": "by an interface that the robot does not accept or was not armed by",
+    "names": "for other joints",
+    "not_finite": "with NaN or infinity",
+    "ahead": "for a state not yet published",
+    "epoch": "for a state before the last stop",
+    "controller": "from a controller that did not arm the robot",
+    "stale": "for a state too old or never published",
+    "repeated": "for a state answered before",
+    "old": "for a state older than the last answered one",
+    "not_armed": "without arming a stopped robot",
+    "moving": "arming a robot with a joint too fast",
+    "beyond_limits": "beyond a limit",
+}
+"""Reasons for refusing a command, in words; the last one with the policy `stop`."""
 CAUSES = ("start", "released", "missed", "velocity", "beyond_limits", "driver")
 """Why the robot is not under command."""
 
@@ -440,7 +447,7 @@ class SafetySupervisor:
         if not 0 <= seq <= self._newest:
             return ("ahead", f"it answers state {seq}, the newest is {self._newest}")
         if command.epoch != self.epoch:
-            return ("epoch", f"it answers a state of epoch {command.epoch}, this is {self.epoch}")
+            return ("epoch", f"it answers a state before the last stop: of epoch {command.epoch}, this is {self.epoch}")
         if self.mode in RUNNING and command.controller != self._controller:
             return ("controller", "another controller has armed the robot")
         if command.release:

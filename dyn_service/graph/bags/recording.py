@@ -98,7 +98,7 @@ class TopicListener:
                 self._mixed.add(topic)
                 self._say(
                     f"topic {topic!r} is published in several launches, and {self._done} from all: "
-                    "$DYN_RUNTIME_DIR names one"
+                    f"$DYN_RUNTIME_DIR names one, {', '.join(sorted(map(str, places)))}"
                 )
 
     def _hear(self, topic: str, called: str) -> None:

@@ -28,6 +28,7 @@ from dyn_service.graph.middleware.telemetry import NodeTelemetry
 from dyn_service.graph.nodes.registry import PACKAGE, Kind, Registry, clash
 from dyn_service.support.arguments import full_name
 from dyn_service.support.documents import Document, parse_document, read_document
+from dyn_service.support.logs import LEVELS, Level
 from dyn_service.support.parameters import Parameters, section_names, strangers
 from dyn_service.support.shipped import find_parameter_file
 from dyn_service.support.suggestions import did_you_mean
@@ -79,7 +80,8 @@ def make_plan(
             raise document.fault(
                 f"section {section!r} is for none of the launch's nodes: {', '.join(planner.nodes)}{near}", place[:-1]
             )
-    return LaunchPlan(launch.path, planner.values, tuple(planner.processes), planner.registry)
+    processes, messages = tuple(planner.processes), tuple(planner.messages)
+    return LaunchPlan(launch.path, planner.values, processes, planner.registry, messages)
 
 
 class _Planner:
@@ -92,6 +94,7 @@ class _Planner:
         self.declared: dict[str, schema.Arg] = {}
         self.values: dict[str, str] = {}
         self.processes: list[ProcessPlan] = []
+        self.messages: list[tuple[Level, str]] = []
         self.registry = Registry()
         self.kinds: dict[str, Kind] = {}
         self.files: dict[str, Document] = {}
@@ -151,6 +154,8 @@ class _FilePlanner(FileValues):
             self.variables[action.name] = self.text(action.value, (*place, "value"))
         elif isinstance(action, schema.PushRosNamespace):
             self.namespace = full_name(self.namespace, self.text(action.namespace, (*place, "namespace")))
+        elif isinstance(action, schema.LogMessage):
+            self._log(action, place)
         elif isinstance(action, schema.Group):
             self._group(action, place)
         elif isinstance(action, schema.Include):
@@ -181,6 +186,15 @@ class _FilePlanner(FileValues):
             )
         self.variables[action.name] = value
         planner.values.setdefault(action.name, value)
+
+    def _log(self, action: schema.LogMessage, place: Place) -> None:
+        level = str(place[-1]).removeprefix("log_")
+        if isinstance(action, schema.Log):
+            level = self.text(action.level, (*place, "level")).lower()
+        known = next((one for one in LEVELS if one == level), None)
+        if known is None:
+            raise self.document.fault(f"expected one of {', '.join(LEVELS)}, got {level!r}", (*place, "level"))
+        self.planner.messages.append((known, self.text(action.message, (*place, "message"))))
 
     def _group(self, action: schema.Group, place: Place) -> None:
         keep = self.truth(action.scoped, (*place, "scoped"))
@@ -414,12 +428,15 @@ class ProcessPlan:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """The processes of a launch in the order of the file, the values of its arguments, and its nodes."""
+    """The processes of a launch in the order of the file, the values of its arguments, its nodes, and its messages with
+    their levels.
+    """
 
     file: Path
     arguments: Mapping[str, str]
     processes: tuple[ProcessPlan, ...]
     registry: Registry = field(default_factory=Registry)
+    messages: tuple[tuple[Level, str], ...] = ()
 
     def kind_of(self, name: str, node: NodeTelemetry | None) -> Kind | None:
         """Returns the declaration of a node: as planned, or by its fact `role` for a node started as an executable."""

@@ -30,7 +30,7 @@ import numpy as np
 
 from dyn_service import __version__
 from dyn_service.graph.launch.planner import LaunchPlan
-from dyn_service.graph.launch.supervisor import BUSY, Outcome
+from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.node_kind import Section
 from dyn_service.graph.middleware.telemetry import NodeTelemetry, TelemetryStore
 from dyn_service.graph.report import page as html
@@ -156,8 +156,10 @@ def report_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome, parts: 
                 {"node": node, "passed": verdict.passed, "sentence": verdict.sentence, **asdict(verdict)}
                 for node, verdict in outcome.verdicts
             ],
-            "waiting_per_core": sum(outcome.waiting) / len(outcome.waiting) if outcome.waiting else None,
-            "busy": busy(store, outcome),
+            "on_time": outcome.on_time,
+            "timing": outcome.timing,
+            "cpu": None if outcome.cpu is None else asdict(outcome.cpu),
+            "cause": cause(plan, outcome),
         },
         "processes": [
             {
@@ -179,17 +181,13 @@ def report_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome, parts: 
     }
 
 
-def busy(store: TelemetryStore, outcome: Outcome) -> str | None:
-    """Returns a note that the machine was busy during a run that broke its bounds, with advice; else None."""
-    plants = [node for node in store.nodes.values() if node.fact("clock") not in (None, "lockstep")]
-    waiting = sum(outcome.waiting) / max(1, len(outcome.waiting))
-    if not plants or not outcome.broken or waiting < BUSY:
+def cause(plan: LaunchPlan, outcome: Outcome) -> str | None:
+    """Returns why a run was late, with advice; None for a run that was not."""
+    if outcome.on_time is not False:
         return None
-    late_ms = 1e-3 * max(float(plant.stats.get("late_max_us") or 0.0) for plant in plants)
-    return (
-        f"the machine was busy: the plant was {late_ms:.0f} ms late; {waiting:.1f} other processes per core were "
-        "waiting. A plant with the parameter clock: lockstep is independent of that"
-    )
+    cpu = "the system reports no CPU times" if outcome.cpu is None else outcome.cpu.cause
+    add = "add clock:=lockstep" if "clock" in plan.arguments else "set the plant's parameter clock: lockstep"
+    return f"late: {cpu}. For a run that does not depend on the machine, {add}"
 
 
 def _cpu(node: NodeTelemetry | None) -> dict[str, float | None]:
@@ -303,7 +301,7 @@ def make_page(
     body = "\n".join(
         [
             _verdicts(outcome),
-            _findings([*outcome["faults"], *filter(None, [outcome["busy"]])], parts),
+            _findings(outcome["faults"], [outcome["cause"]] if outcome["cause"] else [], parts),
             thinned,
             _nodes(report["processes"], columns, tails),
             html.WITHOUT_SCRIPTS,
@@ -345,6 +343,9 @@ def _header(title: str, report: Mapping[str, Any], files: Sequence[str], *, grav
     colour, word = {True: "good", False: "bad", None: "warn"}[outcome["clean"]], outcome["verdict"]
     if grave and outcome["clean"]:
         colour, word = "warn", f"{word}, but look"
+    badges = html.badge(colour, word)
+    if outcome["timing"]:
+        badges += html.badge("good" if outcome["on_time"] else "warn", outcome["timing"])
     several = title != robot["name"] and str(robot["name"]) in title.split(", ")
     about = html.facts(
         [
@@ -362,7 +363,7 @@ def _header(title: str, report: Mapping[str, Any], files: Sequence[str], *, grav
     arguments = html.more("arguments", f'<div class="facts">{given}</div>') if given else ""
     ended = f"status {outcome['exit_code']}: {outcome['reason'] or 'no reason given'}"
     listed = f'<p class="soft">Files: {html.links(files)}</p>'
-    return html.header(title, html.badge(colour, word), ended, f"{about}\n{arguments}\n{listed}\n")
+    return html.header(title, badges, ended, f"{about}\n{arguments}\n{listed}\n")
 
 
 def _verdicts(outcome: Mapping[str, Any]) -> str:
@@ -370,18 +371,21 @@ def _verdicts(outcome: Mapping[str, Any]) -> str:
     words = {True: "met", False: "broken", None: "not judged"}
     rows = [
         [
+            html.cell(one["about"]),
             html.cell(f"<b>{escape(one['node'])}</b>"),
-            html.state(words[one["passed"]], good=one["passed"] is not False),
+            html.state(words[one["passed"]], good=one["passed"]),
             html.cell(escape(one["sentence"])),
         ]
-        for one in outcome["verdicts"]
+        for one in sorted(outcome["verdicts"], key=lambda verdict: verdict["about"])
     ]
-    shown = html.table(rows) if rows else "Nothing was judged: no node of this launch has bounds."
-    return html.section("verdicts", "Verdicts", shown)
+    if not rows:
+        return html.section("verdicts", "Verdicts", "Nothing was judged: no node of this launch has bounds.")
+    return html.section("verdicts", "Verdicts", html.table(rows, ("bound on", "node", "", ""), "verdicts"))
 
 
-def _findings(faults: Sequence[str], parts: Sequence[Shown]) -> str:
+def _findings(faults: Sequence[str], notes: Sequence[str], parts: Sequence[Shown]) -> str:
     items = [_finding(Finding(fault, grave=True), "", "") for fault in faults]
+    items += [_finding(Finding(note), "", "") for note in notes]
     found = [(one, part, k) for k, part in enumerate(parts) for one in part.section.findings]
     for one, part, k in sorted(found, key=lambda item: not item[0].grave):
         charted = next((n for n, other in enumerate(parts) if other.node == part.node and other.section.charts), k)

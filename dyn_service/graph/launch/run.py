@@ -13,12 +13,12 @@ from rich.console import Console
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.launch.display import Display, Logs, showing
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan, make_plan
-from dyn_service.graph.launch.report import PAGE, TAIL, busy, clear_report, sections_of, write_report
+from dyn_service.graph.launch.report import PAGE, TAIL, cause, clear_report, sections_of, write_report
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.launch.supervisor import Listener, Outcome, Supervisor
 from dyn_service.graph.middleware.telemetry import TelemetryStore
-from dyn_service.support.logs import FORMAT, LEVEL, Format, Level
+from dyn_service.support.logs import FORMAT, LEVEL, LEVELS, Format, Level
 
 
 def launch_file(
@@ -45,8 +45,9 @@ def launch_file(
         check: Whether the status depends on whether the run was clean.
 
     Returns:
-        0 if no process died, was restarted or had to be killed, and all files were written; else 1. With `check`, 3 if
-        the run ended well and is not clean: a bound was not met, or no bound could be judged.
+        0 if no process died, was restarted or had to be killed, and all files were written; else 1. With `check`, if
+        the run ended well: 3 if the robot did not meet its bounds, or none could be judged; 4 if only bounds on the
+        timing were not met.
 
     Raises:
         NotFoundError: The file does not exist.
@@ -82,6 +83,9 @@ def launch_file(
             logs.write("launch", line)
 
         with display:
+            for level, message in plan.messages:
+                if LEVELS.index(level) >= LEVELS.index(log_level):
+                    notice(message if level == "info" else f"{level}: {message}")
             if log_level == "debug":
                 for planned in plan.processes:
                     notice(f"{planned.name}: {shlex.join(planned.command)}")
@@ -117,11 +121,12 @@ def _summary(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> list[
     """
     lines = [f"not clean: {line}" for line in outcome.faults if line != outcome.reason]
     ended = outcome.reason if not lines or outcome.reason in outcome.faults else f"not clean, {outcome.reason}"
-    lines += [f"not clean: {line}" for line in outcome.broken]
-    lines += [line for line in (busy(store, outcome),) if line]
+    lines += [f"not clean: {line}" for line in outcome.broken("robot")]
+    lines += [f"late: {line}" for line in outcome.broken("timing")]
+    lines += [line for line in (cause(plan, outcome),) if line]
     unjudged = [f"{node}: {one.sentence}" for node, one in outcome.verdicts if one.passed is None]
     lines += [", ".join(unjudged)] if unjudged and not outcome.faults else []
-    word = ended if outcome.faults else outcome.verdict
+    word = ended if outcome.faults else "; ".join(filter(None, (outcome.verdict, outcome.timing)))
     last = [f"status {outcome.exit_code}: {word}"] if outcome.exit_code else [word] if outcome.verdicts else []
     last += _at_end(plan, store)
     return [*lines, "; ".join(last)] if last else lines

@@ -8,6 +8,7 @@
       - include: {file: FILE, let: [{name: n, value: v}]}
       - group: [...]                 # or {scoped: true, if: .., children: [...]}
       - push_ros_namespace: {namespace: arm}
+      - log_info: {message: $(var x)}
 
 Keys and meanings are those of https://docs.ros.org: launch, launch_ros and launch_yaml. Unknown actions and keys are
 errors. Text may contain substitutions, which `planner.py` evaluates.
@@ -23,6 +24,7 @@ from typing import Any
 import msgspec
 
 from dyn_service.support.documents import Document, read_document
+from dyn_service.support.logs import LEVELS
 from dyn_service.support.validation import Place, suggestion
 
 Text = str | int | float | bool
@@ -84,6 +86,18 @@ class PushRosNamespace(_Action, kw_only=True):
     """Sets the namespace of the following nodes of the group."""
 
     namespace: Text
+
+
+class LogMessage(_Action, kw_only=True):
+    """Logs a message at the level in the action's name, `log_info`."""
+
+    message: Text
+
+
+class Log(LogMessage, kw_only=True):
+    """Logs a message at a level."""
+
+    level: Text = "info"
 
 
 class _Process(_Action, kw_only=True, rename={"if_": "if", "launch_prefix": "launch-prefix"}):
@@ -155,6 +169,8 @@ ACTIONS: dict[str, type[msgspec.Struct]] = {
     "group": Group,
     "push_ros_namespace": PushRosNamespace,
     "push-ros-namespace": PushRosNamespace,
+    "log": Log,
+    **{f"log_{level}": LogMessage for level in LEVELS},
 }
 
 

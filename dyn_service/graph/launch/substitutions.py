@@ -6,6 +6,7 @@ r"""Substitutions in launch files, `$(name argument ...)`, also nested; conditio
     $(endpoint NAME)       a socket in the launch's folder, in the current namespace: ipc:///run/user/1000/dyn-x1/NAME
     $(find-pkg-share pkg)  the folder with the package's launch, config and urdf folders
     $(not a) $(and a b) $(or a b) $(equals a b)     "true" or "false"
+    $(string-join DELIMITER a ..) $(path-join a ..) the joined texts, the joined path
 
 Arguments are separated by spaces; single or double quotes enclose an argument with spaces. `\$` is a dollar sign. ROS
 2's substitutions that run code, `$(eval ..)` and `$(command ..)`, are refused.
@@ -13,6 +14,7 @@ Arguments are separated by spaces; single or double quotes enclose an argument w
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -123,7 +125,7 @@ def _call(text: str, at: int, scope: Scope, depth: int) -> tuple[str, int]:
         raise InvalidArgumentError(f"unknown substitution '$({name} ..)'{suggestion(name, _FUNCTIONS)}")
     function, least, most = _FUNCTIONS[name]
     if not least <= len(arguments) <= most:
-        count = str(least) if least == most else f"{least} to {most}"
+        count = str(least) if least == most else f"at least {least}" if most > _MANY else f"{least} to {most}"
         raise InvalidArgumentError(f"substitution '$({name} ..)' takes {count} arguments, got {len(arguments)}")
     return function(scope, arguments), at + 1
 
@@ -151,7 +153,8 @@ def _endpoint(scope: Scope, arguments: list[str]) -> str:
     return topics.endpoint(arguments[0], scope.namespace, {}, scope.folder)
 
 
-_FUNCTIONS: dict[str, tuple[Callable[[Scope, list[str]], str], int, int]] = {
+_MANY = 10
+_FUNCTIONS: dict[str, tuple[Callable[[Scope, list[str]], str], int, float]] = {
     "var": (_var, 1, 2),
     "env": (_env, 1, 2),
     "dirname": (lambda scope, _: str(scope.file.parent), 0, 0),
@@ -162,6 +165,8 @@ _FUNCTIONS: dict[str, tuple[Callable[[Scope, list[str]], str], int, int]] = {
     "and": (lambda _, arguments: as_written(truth(arguments[0]) and truth(arguments[1])), 2, 2),
     "or": (lambda _, arguments: as_written(truth(arguments[0]) or truth(arguments[1])), 2, 2),
     "equals": (lambda _, arguments: as_written(arguments[0] == arguments[1]), 2, 2),
+    "string-join": (lambda _, arguments: arguments[0].join(arguments[1:]), 2, math.inf),
+    "path-join": (lambda _, arguments: str(Path(*arguments)), 1, math.inf),
 }
 
 

@@ -25,43 +25,31 @@ import contextlib
 import os
 import signal
 import time
-from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 
 import zmq
 import zmq.asyncio
 
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.launch.cpu_time import CpuShares, CpuTime
 from dyn_service.graph.launch.orphan_cleanup import send
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.middleware import telemetry, topics
 from dyn_service.graph.middleware.telemetry import ENDPOINT, RESTARTS, Beat, Ready, TelemetryStore
-from dyn_service.graph.report.verdicts import Verdict
+from dyn_service.graph.report.verdicts import About, Verdict
 
 DRAIN_S = 0.2
-NOT_CLEAN = 3
-"""Exit status, with `--check`, of a run that ended well and did not meet its bounds."""
+NOT_CLEAN, LATE = 3, 4
+"""Exit statuses, with `--check`, of runs that ended well: the robot did not meet its bounds, or nothing was judged; the
+robot met its bounds, and the timing did not.
+"""
 WATCH_PERIOD_S = 0.1
-
-BUSY = 0.5
-"""Waiting processes per core from which on the machine is reported as busy."""
-
-
-def waiting_per_core(loadavg: Path = Path("/proc/loadavg")) -> float | None:
-    """Returns the number of processes of the whole machine that are ready and wait for a core, per core; None if the
-    system does not report it.
-    """
-    try:
-        ready = int(loadavg.read_text("ascii").split()[3].partition("/")[0])
-    except (OSError, ValueError, IndexError):
-        return None
-    cores = os.cpu_count() or 1
-    return max(0, ready - cores) / cores
+ARMED_TIMEOUT_S = 5.0
+"""Maximum time to wait, once all processes are ready, until the controllers have armed the plants."""
 
 
 @dataclass
@@ -69,7 +57,7 @@ class Outcome:
     """How a launch ended.
 
     faults: one line each; without faults the exit status is 0. verdicts: with the names of their nodes. check: whether
-    the exit status depends on the bounds. waiting: waiting processes per core, sampled every `WATCH_PERIOD_S`.
+    the exit status depends on the bounds. cpu: shares of the CPU time while all processes were ready, if known.
     """
 
     reason: str = ""
@@ -78,34 +66,59 @@ class Outcome:
     running_s: float = 0.0
     verdicts: list[tuple[str, Verdict]] = field(default_factory=list)
     check: bool = False
-    waiting: array[float] = field(default_factory=lambda: array("d"))
+    cpu: CpuShares | None = None
 
-    @property
-    def broken(self) -> list[str]:
-        """A sentence for each bound that was not met."""
-        return [f"{node}: {verdict.sentence}" for node, verdict in self.verdicts if verdict.passed is False]
+    def broken(self, about: About) -> list[str]:
+        """Returns a sentence for each bound on the robot, or on the timing, that was not met."""
+        verdicts = self._about(about)
+        return [f"{node}: {verdict.sentence}" for node, verdict in verdicts if verdict.passed is False]
 
     @property
     def clean(self) -> bool | None:
-        """Whether there was no fault and every bound was met; None if no bound could be judged."""
-        if self.faults or self.broken:
+        """Whether there was no fault and the robot met every bound; None if none of them could be judged."""
+        if self.faults or self.broken("robot"):
             return False
-        return True if any(verdict.passed for _, verdict in self.verdicts) else None
+        return True if self._judged("robot") else None
+
+    @property
+    def on_time(self) -> bool | None:
+        """Whether every bound on the timing was met; None if none of them could be judged, as in lockstep."""
+        return not self.broken("timing") if self._judged("timing") else None
 
     @property
     def exit_code(self) -> int:
-        """1 with faults; `NOT_CLEAN` with `check` for a run that is not clean; else 0."""
-        return 1 if self.faults else NOT_CLEAN if self.check and not self.clean else 0
+        """1 with faults; with `check`, `NOT_CLEAN` if the run is not clean, `LATE` if only the timing broke a bound;
+        else 0.
+        """
+        if self.faults:
+            return 1
+        return 0 if not self.check else NOT_CLEAN if not self.clean else LATE if self.on_time is False else 0
 
     @property
     def verdict(self) -> str:
-        """The verdict as text: `clean, 7 bounds met`."""
-        judged = sum(verdict.passed is not None for _, verdict in self.verdicts)
-        if self.broken:
-            return f"not clean, {len(self.broken)} of {judged} bounds broken"
-        if self.clean is None:
-            return "nothing judged"
-        return "not clean" if self.faults else f"clean, {judged} bound{'s' if judged > 1 else ''} met"
+        """The verdict on the robot as text: `clean, 4 bounds met`."""
+        judged, broken = self._judged("robot"), len(self.broken("robot"))
+        if broken:
+            return f"not clean, {broken} of {_bounds(judged)} broken"
+        return "not clean" if self.faults else f"clean, {_bounds(judged)} met" if judged else "nothing judged"
+
+    @property
+    def timing(self) -> str:
+        """The verdict on the timing as text: `on time, 3 bounds met`; empty if none could be judged."""
+        judged, broken = self._judged("timing"), len(self.broken("timing"))
+        if not judged:
+            return ""
+        return f"late, {broken} of {_bounds(judged)} broken" if broken else f"on time, {_bounds(judged)} met"
+
+    def _about(self, about: About) -> list[tuple[str, Verdict]]:
+        return [(node, verdict) for node, verdict in self.verdicts if verdict.about == about]
+
+    def _judged(self, about: About) -> int:
+        return sum(verdict.passed is not None for _, verdict in self._about(about))
+
+
+def _bounds(count: int) -> str:
+    return f"{count} bound{'' if count == 1 else 's'}"
 
 
 @dataclass
@@ -118,6 +131,12 @@ class Listener:
     period_s: float = 0.5
 
 
+def unarmed(store: TelemetryStore) -> bool:
+    """Returns whether a plant of a launch with a controller has never been armed."""
+    plants = [node for node in store.nodes.values() if node.fact("clock") is not None]
+    return store.with_fact("law") is not None and not all(node.total("armed") for node in plants)
+
+
 class Supervisor:
     """The processes of one launch."""
 
@@ -128,6 +147,7 @@ class Supervisor:
         self.store = TelemetryStore()
         self.outcome = Outcome()
         self.ready_s: float | None = None
+        self._cpu: CpuTime | None = None
         self._runtime = runtime
         self._listener = listener
         self._stop = asyncio.Event()
@@ -174,6 +194,8 @@ class Supervisor:
             await self._watch(duration_s)
         finally:
             self.outcome.running_s = self.running_s
+            if self._cpu is not None and (now := CpuTime.now()) is not None:
+                self.outcome.cpu = now.since(self._cpu)
             await self._shut_down(runs)
             await asyncio.sleep(DRAIN_S)
             for task in (listening, *others):
@@ -195,6 +217,12 @@ class Supervisor:
                 if process.state is ProcessState.DONE:
                     break
                 await self._wait_for_change(0.5)
+        waited_s = 0.0
+        while unarmed(self.store) and waited_s < ARMED_TIMEOUT_S and not self._stop.is_set():
+            self._look_for_failures()
+            await self._wait_for_change(WATCH_PERIOD_S)
+            waited_s += WATCH_PERIOD_S
+        self._cpu = CpuTime.now()
         self.ready_s = time.monotonic()
         if not self._stop.is_set():
             self._listener.notice(f"ready: {len(self.processes)} processes")
@@ -260,8 +288,6 @@ class Supervisor:
         last = time.monotonic()
         while True:
             await asyncio.sleep(WATCH_PERIOD_S)
-            if self.ready_s is not None and (waiting := waiting_per_core()) is not None:
-                self.outcome.waiting.append(waiting)
             now = time.monotonic()
             elapsed, last = min(now - last, 3.0 * WATCH_PERIOD_S), now
             for process in self.processes:

@@ -14,7 +14,7 @@ from dyn_service.graph.middleware.graph import End, Graph, NodeEntry, runtime_fo
 from dyn_service.graph.middleware.services import ServiceClient
 from dyn_service.graph.middleware.topics import RUNTIME_DIR
 from dyn_service.service.protocol.sockets import own_context
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import closest
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -33,6 +33,7 @@ class Discovery:
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._environment = environment
         self._graphs: dict[Path, Graph] = {}
+        self._launches: dict[str, Path] = {}  # by topic
 
     def nodes(self) -> list[Found]:
         """Returns all nodes, sorted by name."""
@@ -41,9 +42,27 @@ class Discovery:
         found = [Found(folder, entry) for folder, graph in self._graphs.items() for entry in graph.nodes()]
         return sorted(found, key=lambda one: one.entry.name)
 
-    def entries(self) -> list[NodeEntry]:
-        """Returns the registered entries of all nodes."""
-        return [found.entry for found in self.nodes()]
+    def entries(self, topic: str = "") -> list[NodeEntry]:
+        """Returns the registered entries of all nodes; with a topic, of the launch that publishes it."""
+        launch = self.launch_of(topic) if topic else None
+        return [found.entry for found in self.nodes() if launch in (None, found.folder)]
+
+    def launch_of(self, topic: str) -> Path | None:
+        """Returns the folder of the launch that publishes a topic, or None. As long as it does, launches that begin
+        later are ignored.
+
+        Raises:
+            FailedPreconditionError: Several launches publish it.
+        """
+        folders = {found.folder for found in self.nodes() if any(e.name == topic for e in found.entry.publishers)}
+        launch = self._launches.get(topic)
+        if launch not in folders:
+            if len(folders) > 1:
+                raise _ambiguous(f"there are several topics {topic!r}", folders)
+            launch = next(iter(folders), None)
+        if launch is not None:
+            self._launches[topic] = launch
+        return launch
 
     def node(self, name: str) -> Found:
         """Returns the node with this full name.
@@ -52,7 +71,7 @@ class Discovery:
             NotFoundError: The node does not exist.
             FailedPreconditionError: Several nodes have this name.
         """
-        return self._one("node", name, [(found.entry.name, found) for found in self.nodes()])
+        return self._one("node", name, [(found.entry.name, found.folder, found) for found in self.nodes()])
 
     def servers(self) -> list[tuple[Found, str]]:
         """Returns the dynamics servers of running launches, each with its first endpoint."""
@@ -60,7 +79,7 @@ class Discovery:
 
     def service(self, name: str) -> tuple[Found, End]:
         """Returns the node and the endpoint of the service with this full name."""
-        ends = [(end.name, (found, end)) for found in self.nodes() for end in found.entry.services]
+        ends = [(end.name, found.folder, (found, end)) for found in self.nodes() for end in found.entry.services]
         return self._one("service", name, ends)
 
     def topics(self) -> dict[str, set[str]]:
@@ -80,17 +99,13 @@ class Discovery:
         """
         known = self.topics()
         if name not in known:
-            raise NotFoundError(f"there is no topic {name!r}{_hint(name, known, 'topics')}")
+            pairs = [(e.name, f.folder) for f in self.nodes() for e in (*f.entry.publishers, *f.entry.subscriptions)]
+            raise NotFoundError(f"there is no topic {name!r}{_hint(name, pairs, 'topics')}")
         if len(known[name]) > 1:
             raise FailedPreconditionError(
                 f"topic {name!r} is of several types: {', '.join(sorted(known[name]))}: name one"
             )
-        where = {str(found.folder) for found in self.nodes() if any(end.name == name for end in found.entry.publishers)}
-        if len(where) > 1:
-            folders = ", ".join(sorted(where))
-            raise FailedPreconditionError(
-                f"there are several topics {name!r}: choose a launch by {RUNTIME_DIR}=FOLDER, one of {folders}"
-            )
+        self.launch_of(name)
         return next(iter(known[name]))
 
     def call(self, service: str, request: msgspec.Struct | Mapping[str, Any], kind: type[R], timeout_s: float) -> R:
@@ -106,20 +121,14 @@ class Discovery:
             finally:
                 client.close()
 
-    def _one(self, what: str, name: str, ends: list[tuple[str, T]]) -> T:
-        matching = [one for called, one in ends if called == name]
+    def _one(self, what: str, name: str, ends: list[tuple[str, Path, T]]) -> T:
+        matching = [(folder, end) for other, folder, end in ends if other == name]
         if not matching:
-            names = sorted({called for called, _ in ends})
-            raise NotFoundError(f"there is no {what} {name!r}{_hint(name, names, f'{what}s')}")
+            pairs = [(other, folder) for other, folder, _ in ends]
+            raise NotFoundError(f"there is no {what} {name!r}{_hint(name, pairs, f'{what}s')}")
         if len(matching) > 1:
-            nodes = self.nodes()
-            serving = {found.folder for found in nodes for end in found.entry.services if end.name == name}
-            where = sorted(map(str, serving | {found.folder for found in nodes if found.entry.name == name}))
-            raise FailedPreconditionError(
-                f"there are {len(matching)} {what}s {name!r}: choose a launch by {RUNTIME_DIR}=FOLDER, "
-                f"one of {', '.join(where)}"
-            )
-        return matching[0]
+            raise _ambiguous(f"there are {len(matching)} {what}s {name!r}", {folder for folder, _ in matching})
+        return matching[0][1]
 
 
 def full(name: str) -> str:
@@ -127,8 +136,27 @@ def full(name: str) -> str:
     return name if name.startswith("/") or "://" in name else f"/{name}"
 
 
-def _hint(name: str, known: Iterable[str], what: str) -> str:
-    names = sorted(known)
-    return did_you_mean(name, names) or (
-        f"; the {what} are {', '.join(names[:12])}" if names else f"; there are no {what}"
-    )
+def placed(pairs: Iterable[tuple[str, Path]]) -> list[str]:
+    """Returns names, each with the folder of its launch if they belong to several launches."""
+    listed = sorted(pairs)
+    several = len({folder for _, folder in listed}) > 1
+    return [f"{name} in {folder}" if several else name for name, folder in listed]
+
+
+def _ambiguous(message: str, folders: Iterable[Path]) -> FailedPreconditionError:
+    listed = ", ".join(sorted(map(str, folders)))
+    return FailedPreconditionError(f"{message}: choose a launch by {RUNTIME_DIR}=FOLDER, one of {listed}")
+
+
+def _hint(name: str, known: Iterable[tuple[str, Path]], what: str) -> str:
+    """Returns the nearest of the known names, or else all, with the launches that they belong to."""
+    pairs = sorted(set(known))
+    near = closest(name, (other for other, _ in pairs))
+    launches: dict[Path, list[str]] = {}
+    for other, folder in pairs:
+        if near in (None, other):
+            launches.setdefault(folder, []).append(other)
+    if near is not None:
+        return f"; did you mean {near!r}? It is in {' and '.join(map(str, launches))}"
+    listed = "; ".join(f"{', '.join(names[:12])} in {folder}" for folder, names in launches.items())
+    return f"; the {what} are {listed}" if listed else f"; there are no {what}"

@@ -31,7 +31,7 @@ def listening(topic: str, kind: str, discovery: Discovery, say: Callable[[str], 
     with own_context() as context:
         heard = RawSubscription(context, topic, kind, QUEUE, written=topic if "://" in topic else "", say=say)
         try:
-            heard.look(discovery.entries())
+            heard.look(discovery.entries(topic))
             yield heard
         finally:
             heard.close()
@@ -50,7 +50,7 @@ def frames(heard: RawSubscription, discovery: Discovery, pause_s: float | None =
             heard.socket.poll(int(1e3 * LOOK_S))
         now = time.monotonic()
         if now >= next_look:
-            heard.look(discovery.entries())
+            heard.look(discovery.entries(heard.topic))
             next_look = time.monotonic() + LOOK_S
         if pause_s is not None and now - silent_since >= pause_s:
             silent_since = now

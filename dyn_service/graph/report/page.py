@@ -108,7 +108,9 @@ def more(title: str, html: str, *, opened: bool = False) -> str:
 
 
 def table(rows: Iterable[Iterable[str]], head: Iterable[str] = (), kind: str = "") -> str:
-    """Returns a table. rows: of cells, `cell` or `state`. kind: `nodes`: a narrow screen shows each row as a list."""
+    """Returns a table. rows: of cells, `cell` or `state`. kind: `nodes` or `verdicts`, whose rows are lists or
+    paragraphs on a narrow screen.
+    """
     top = "".join(f"<th>{escape(text)}</th>" for text in head)
     body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
     kind = f' class="{kind}"' if kind else ""
@@ -121,9 +123,9 @@ def cell(html: str, kind: str = "", label: str = "") -> str:
     return f"<td{kind}{label}>{html}</td>"
 
 
-def state(text: str, *, good: bool) -> str:
-    """Returns a cell with a coloured dot."""
-    return cell(escape(text), "state" if good else "state bad")
+def state(text: str, *, good: bool | None) -> str:
+    """Returns a cell with a dot: green, red, or for None an empty circle."""
+    return cell(escape(text), {True: "state", False: "state bad", None: "state open"}[good])
 
 
 def numbers(content: Mapping[str, Any]) -> str:
@@ -194,7 +196,7 @@ def _chart(chart: Chart, charts: Sequence[str], points: int, *, last: bool) -> s
     x, values = np.asarray(chart.x, np.float64), np.column_stack([line.values for line in chart.lines])
     if chart.kind != "bars":
         x, values = envelope(x, values, points)
-    if chart.kind == "line":
+    if chart.kind == "line" and chart.timed:
         x, values = with_gaps(x, values)
         x = np.where(np.isnan(x), np.roll(x, 1), x)  # where a line is broken, the previous time
     times = _packed(x)

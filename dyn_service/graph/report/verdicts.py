@@ -1,14 +1,15 @@
 """Verdicts on a run: measured values and their bounds.
 
-A run is clean if its processes ended well and every bound was met. The page, `report.json`, the last line of a launch
-and the status of `dyn launch --check` state the same verdicts; `Check.clean` has the same bounds.
+A run is clean if its processes ended well and the robot met every bound; it is on time if the timing did: answers,
+periods and commands, which also depend on what else the machine does. The page, `report.json`, the last line of a
+launch and the status of `dyn launch --check` state the same verdicts; `Check.clean` has the same bounds.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.support.parameters import NotNegative
 
+About = Literal["robot", "timing"]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 MOVES = 0.2
 """A reference that spans less than this share of the bound on the error counts as constant."""
@@ -62,6 +64,7 @@ class Verdict:
     """A measured value and its bound, in `unit`. value: None if it was not judged, NaN if it could not be computed.
 
     least: whether the bound is a minimum, else it is a maximum. detail: joint and time; or why it was not judged.
+    about: what the bound is on.
     """
 
     what: str
@@ -70,6 +73,7 @@ class Verdict:
     unit: str = ""
     detail: str = ""
     least: bool = False
+    about: About = "robot"
 
     @property
     def passed(self) -> bool | None:

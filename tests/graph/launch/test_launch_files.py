@@ -1,15 +1,18 @@
 """Plans of launch files; each fault with file, line and place."""
 
+import io
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.graph.launch import show_arguments
+from dyn_service.graph.launch import launch_file, show_arguments
 from dyn_service.graph.launch.planner import LaunchPlan, make_plan
 from dyn_service.graph.launch.schema import read_launch_file
-from dyn_service.support.documents import ConfigurationError
+from dyn_service.support.documents import ConfigurationError, parse_document
+from dyn_service.support.logs import Level
 from tests.phrases import in_our_words, naming, unnamed
 
 REPOSITORY = Path(__file__).parents[3]
@@ -223,6 +226,67 @@ EXECUTABLE = "  - executable: {cmd: sleep 1}\n"
 )  # fmt: skip
 def test_fault(plan, text: str, values: list[str]) -> None:
     assert unnamed(fault_of(plan, text), *values) == []
+
+
+def test_messages_are_read_with_their_levels(plan) -> None:
+    made = plan(
+        "launch:\n  - arg: {name: level, default: WARNING}\n  - log: {level: $(var level), message: a}\n"
+        "  - log_debug: {message: b}\n  - log_info: {message: $(string-join ' ' level $(var level))}\n"
+        "  - log_warning: {message: c}\n  - log_error: {message: d, if: 'false'}\n  - log: {message: e}\n"
+        "  - group: [log_error: {message: f}]\n" + EXECUTABLE
+    )
+    assert made.messages == (
+        ("warning", "a"), ("debug", "b"), ("info", "level WARNING"), ("warning", "c"), ("info", "e"), ("error", "f"),
+    )  # fmt: skip
+    for action, values in (
+        ("log: {level: loud, message: a}", ["test.launch.yaml:2: launch[0].log.level", "'loud'", "warning"]),
+        ("log_info: {level: info, message: a}", ["test.launch.yaml:2: launch[0].log_info", "'level'"]),
+        ("log_info: {}", ["test.launch.yaml:2: launch[0].log_info", "'message'"]),
+        ("log_warn: {message: a}", ["test.launch.yaml:2: launch[0]", "'log_warn'", "'log_warning'"]),
+    ):
+        assert unnamed(fault_of(plan, f"launch:\n  - {action}\n{EXECUTABLE}"), *values) == []
+
+
+@pytest.mark.parametrize(
+    ("log_level", "messages"),
+    [("debug", ["debug: b", "a", "warning: c"]), ("info", ["a", "warning: c"]), ("error", [])],
+)
+def test_messages_are_printed_before_anything_starts(tmp_path: Path, log_level: Level, messages: list[str]) -> None:
+    file, screen = tmp_path / "a.launch.yaml", io.StringIO()
+    actions = "[{log_debug: {message: b}}, {log_info: {message: a}}, {log_warning: {message: c}}, "
+    file.write_text(f"launch: {actions}{{executable: {{name: done, cmd: 'true'}}}}]", "utf-8")
+    assert launch_file(file, console=Console(file=screen, width=200), log_level=log_level) == 0
+    lines = screen.getvalue().splitlines()
+    ready = lines.index("[launch] ready: 1 processes")
+    shown = [line.removeprefix("[launch] ") for line in lines[:ready] if "done: " not in line]
+    assert shown == messages
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("!!str yes", "yes"), ("!!str 1234", "1234"), ("!!int '7'", 7), ("!!float 3", 3.0), ("!!bool 'on'", True),
+        ("[!!str 1, !!str 2]", ["1", "2"]), ("!!seq [1]", [1]), ("!!map {a: 1}", {"a": 1}), ("!!null null", None),
+        ("~", None), ("", None),
+    ],
+)  # fmt: skip
+def test_tags_of_parameter_files_are_read(text: str, value: object) -> None:
+    found = parse_document(f"x: {text}", "f").value["x"]
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "tag"),
+    [
+        ("!!binary aGVsbG8=", "!!binary"), ("!!set {a, b}", "!!set"), ("!!omap [a: 1]", "!!omap"),
+        ("!!pairs [a: 1]", "!!pairs"), ("!own 3", "!own"), ("!!null lost", "!!null"), ("!!str {a: 1}", "!!str"),
+        ("!!python/none ''", "!!python/none"),
+    ],
+)  # fmt: skip
+def test_other_tags_are_refused_by_name(text: str, tag: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_document(f"y: 1\nx: {text}", "f")
+    assert str(caught.value) == f"f:2: x: tag {tag} is not supported: expected !!str, !!int, !!float or !!bool"
 
 
 def test_unknown_argument_lists_the_declared_ones(plan) -> None:

@@ -77,10 +77,12 @@ ACTIONS: dict[str, dict[str, tuple[Any, bool]]] = {
     },
     "push_ros_namespace": CONDITIONS | {"namespace": (str, True)},
     "push-ros-namespace": CONDITIONS | {"namespace": (str, True)},
+    "log": CONDITIONS | {"message": (str, True), "level": (str, False)},
+    **{f"log_{level}": CONDITIONS | {"message": (str, True)} for level in ("debug", "info", "warning", "error")},
 }  # fmt: skip
 SUBSTITUTIONS = {
     "var", "env", "dirname", "filename", "find-exec", "eval", "command", "anon", "and", "or", "not", "any", "all",
-    "for-var", "index", "string-join", "launch_log_dir", "log_dir",
+    "for-var", "index", "string-join", "path-join", "launch_log_dir", "log_dir",
     "equals", "not-equals", "if", "file-content", "find-pkg-share", "find-pkg-prefix", "exec-in-pkg", "param",
 }  # fmt: skip
 CALL = re.compile(r"\$\(([A-Za-z][\w-]*)((?: [^ '\"\\$()]+| '[^'$]*'| \"[^\"$]*\"| \x00)*)\)")

@@ -140,6 +140,25 @@ def test_faster_is_so_many_times_the_walls_time(pendulum: Robot, tmp_path: Path)
         assert controller.next(controller.clock).clock.nanoseconds() % 20_000_000 == 0
 
 
+def test_the_lateness_of_a_plant_counts_from_the_command_that_armed_it(pendulum: Robot, tmp_path: Path) -> None:
+    """Until then other nodes of the launch were starting."""
+    with at_work(pendulum, tmp_path, rate_hz=50.0, missed_cycles=20) as (controller, loop):
+        loop.lateness.add(1e6)
+        loop.slipped += 1000
+        controller.state(lambda state: state.seq > 10)
+        assert loop.lateness.microseconds()["late_max_us"] == 1e12
+        while not loop._commanded:
+            controller.answer(controller.state())
+        assert loop.lateness.microseconds()["late_max_us"] < 1e12
+        assert loop.slipped < 1000
+        assert loop.pacer.skipped < 1000
+        lateness = loop.lateness
+        stopped = controller.state(lambda state: state.mode == "stopped")
+        while loop.plant.safety.counters.armed < 2:
+            controller.answer(stopped := controller.state(lambda state: state.seq > stopped.seq))
+        assert loop.lateness is lateness  # not from the second one
+
+
 @pytest.mark.parametrize(
     ("changes", "steps"),
     [

@@ -4,6 +4,7 @@ import base64
 import json
 import math
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from dyn_service.graph.middleware.node_kind import NodeKind, Panel, Section
 from dyn_service.graph.middleware.telemetry import Facts, Ready, Rows, Stats, TelemetryStore
 from dyn_service.graph.nodes.registry import Registry
 from dyn_service.graph.report.charts import Card, Chart, Finding, Line, Mark, prefix, spans_of
+from dyn_service.graph.report.verdicts import Verdict
 from tests.trees import configuration
 
 JOINTS = ["lift", "turn"]
@@ -110,9 +112,10 @@ class Look(HTMLParser):
 def test_it_says_what_to_look_at(tmp_path: Path) -> None:
     store = TelemetryStore()
     take_plant(store, "plant", 9)
-    _, page = written(tmp_path, store, Outcome("plant died", ["plant was restarted 1 times: it <died>"], [], 3.0))
+    report, page = written(tmp_path, store, Outcome("plant died", ["plant was restarted 1 times: it <died>"], [], 3.0))
     look = Look(page)
     found = [(kind, "".join(words), spans) for kind, words, spans in look.items]
+    assert found.pop(1)[:2] == (None, report["outcome"]["cause"])
     assert len(found) == 6
     assert found[0][:2] == ("grave", "plant was restarted 1 times: it <died>")
     for (kind, text, spans), (severity, begin, at) in zip(
@@ -121,7 +124,12 @@ def test_it_says_what_to_look_at(tmp_path: Path) -> None:
             ("grave", "plant: turn: its effort was at its limit, \N{PLUS-MINUS SIGN}20 N m, for 15.8 %", [(1.5, 1.8)]),
             ("grave", "plant: lift: it was beyond its upper limit, 0.5, by 0.03 at most", [(2.5, 2.599)]),
             ("grave", "plant: safe stops: 1 (1 missed), armed 2 times", [(2.0, 2.1)]),
-            (None, "plant: refused commands: 2 (2 stale); the last: a command was refused: it is <old>", []),
+            (
+                None,
+                "plant: refused commands: 2 (2 for a state too old or never published); the last: a command was "
+                "refused: it is <old>",
+                [],
+            ),
             (None, "plant: commands cut to the effort limit: turn 15.8 % of the time under command", []),
         ],
         strict=True,
@@ -195,14 +203,17 @@ def test_charts_carry_the_numbers(tmp_path: Path) -> None:
     assert (begin, end) == (0.0, 2.999)
 
 
-def page_of(parts: list[Shown], processes: tuple = ()) -> str:
+def page_of(
+    parts: list[Shown], processes: tuple = (), columns: dict | None = None, verdicts: Sequence[Verdict] = ()
+) -> str:
     names = [process["name"] for process in processes]
+    rows = [{"node": "n", "passed": v.passed, "sentence": v.sentence, "about": v.about} for v in verdicts]
     outcome = {"exit_code": 0, "clean": True, "verdict": "clean, 1 bound met", "reason": "done", "faults": [],
-               "verdicts": [], "busy": None}  # fmt: skip
+               "verdicts": rows, "cause": None, "timing": "", "on_time": None}  # fmt: skip
     robot = {"name": None, "fingerprint": None}
     report = {"outcome": outcome, "launch": {"file": "f", "arguments": {}}, "created": "now", "robot": robot,
               "duration_s": 1.0, "processes": list(processes), "versions": {}}  # fmt: skip
-    return make_page("<t>", report, parts, {}, {name: [name] for name in names}, ["report.json"], [])
+    return make_page("<t>", report, parts, columns or {}, {name: [name] for name in names}, ["report.json"], [])
 
 
 def test_words_of_others_are_words_only() -> None:

@@ -9,6 +9,7 @@ from dyn_service.graph.launch.report import Shown
 from dyn_service.graph.middleware.node_kind import Section
 from dyn_service.graph.middleware.telemetry import TelemetryStore
 from dyn_service.graph.report.charts import Card, Chart, Line
+from dyn_service.graph.report.verdicts import Verdict
 from tests.browser import browser, needs_browser
 from tests.graph.report.test_page import page_of, take_plant, written
 
@@ -65,6 +66,52 @@ def test_it_fits_a_narrow_window(tmp_path: Path) -> None:
         page.wait_for_selector("canvas")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert page.evaluate("document.querySelector('.nodes').scrollWidth") <= 390
+        assert page.errors == []
+
+
+CUT = """() => [...document.querySelectorAll('.wide-table')].map((box) => box.scrollWidth - box.clientWidth)"""
+LEGENDS = """() => [...document.querySelectorAll('.chart')].map((chart) => {
+  const legend = chart.querySelector('.u-legend');
+  const labels = [...legend.querySelectorAll('.u-label')].filter((label) => label.offsetWidth > 0);
+  const inside = labels.every((label) => label.getBoundingClientRect().right <= chart.getBoundingClientRect().right);
+  return [legend.offsetHeight / chart.clientHeight, inside, labels.length];
+})"""
+
+
+@pytest.mark.parametrize("width", [400, 700, 800, 1000, 1200, 1600])
+def test_no_table_is_cut_and_no_legend_takes_a_third_of_its_chart(tmp_path: Path, width: int) -> None:
+    """With the columns of a real launch, a chart of a joint in a card, and every mode of the page."""
+    t = np.linspace(0.0, 3.0, 500)
+    lines = [Line(name, np.sin(k + t)) for k, name in enumerate(("reference", "measured", "commanded"))]
+    charts = [Chart(t, lines, "position [rad]"), Chart(t, lines[:1], "error [mrad]", height=110)]
+    section = Section({}, charts={"Tracking": [Card(f"panda_joint{k}", charts) for k in range(3)]})
+    names = ("server", "plant", "controller")
+    processes = tuple(
+        {"name": name, "state": "stopped", "restarts": 0, "cpu_s": 12.34, "cpu_share": 0.21, "parameters": {},
+         "causes": ["exited with status 0"], "faults": [], "clean": True} for name in names
+    )  # fmt: skip
+    cells = {
+        "rate": "1000 Hz", "notes": "109 overruns, 1 stops, braked (released)", "round trip p50/p99": "280/3897 us",
+        "missed": "104", "lost": "0", "error rms/max": "2.7e-05/1.9e-04",
+    }  # fmt: skip
+    verdicts = [Verdict("lateness", 4.92, 10.0, "ms", "99.9 % of the periods; the latest 5.95 ms", about="timing"),
+                Verdict("tracking error", None, 0.05, "rad", "the plant's motion was not recorded")]  # fmt: skip
+    page_text = page_of([Shown("plant", "tracking", section)], processes, dict.fromkeys(names, cells), verdicts)
+    (tmp_path / "index.html").write_text(page_text, "utf-8")
+    with browser(viewport={"width": width, "height": 1000}) as page:
+        page.goto((tmp_path / "index.html").as_uri())
+        page.wait_for_function("document.querySelectorAll('canvas').length === 6")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(CUT) == [0, 0]
+        legends = page.evaluate(LEGENDS)
+        assert [count for _, _, count in legends] == [3, 1] * 3
+        assert all(inside for _, inside, _ in legends)
+        assert max(share for share, _, _ in legends) < 1 / 6  # one line of text
+        page.locator(".u-over").first.hover()
+        page.wait_for_function("document.querySelector('.u-legend').innerText.includes('time')")
+        dots = page.evaluate("() => [...document.querySelectorAll('.verdicts .state')].map("
+                             "(cell) => getComputedStyle(cell, '::before').color)")  # fmt: skip
+        assert dots[0] != dots[1]  # not judged, then met
         assert page.errors == []
 
 

@@ -113,7 +113,7 @@ def test_report_from_a_recorded_run(store: TelemetryStore, tmp_path: Path) -> No
     assert (plant["refused"], plant["refusals"]) == (7, {"ahead": 5, "epoch": 2})
     assert plant["last_refusal"] == "a command was refused: why"
     assert "safe stops: 3 (2 missed, 1 velocity), armed 4 times" in summary
-    assert "refused commands: 7 (5 ahead, 2 epoch)" in summary
+    assert "refused commands: 7 (5 for a state not yet published, 2 for a state before the last stop)" in summary
     assert {"dyn_service", "python", "numpy", "pyzmq"} <= set(report["versions"])
     assert any("1002 sent, 1000 answered, 2 lost" in line for line in summary)
     assert any("rms 3.54e-03, max 4.00e-03 (turn, rad)" in line for line in summary)

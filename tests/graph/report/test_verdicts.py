@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 import re
+import time
 from pathlib import Path
 
 import msgspec
@@ -17,10 +17,11 @@ from rich.console import Console
 from dyn_service.control.plant.safety import ACTIVE, BRAKED, MODES
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.graph.launch import launch_file
+from dyn_service.graph.launch.cpu_time import CpuShares, CpuTime
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.report import write_report
 from dyn_service.graph.launch.run import _summary
-from dyn_service.graph.launch.supervisor import BUSY, NOT_CLEAN, Outcome, waiting_per_core
+from dyn_service.graph.launch.supervisor import LATE, NOT_CLEAN, Outcome, unarmed
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel
 from dyn_service.graph.middleware.telemetry import Facts, Ready, Rows, Stats, TelemetryStore
 from dyn_service.graph.nodes.plant.factory import PlantParameters
@@ -72,18 +73,21 @@ def run(
 
 def judged(folder: Path, store: TelemetryStore, **outcome: object) -> tuple[dict, str, str]:
     """What report.json says of the outcome, the page's badge, and the launch's last line."""
-    plan, made = LaunchPlan(folder / "c.launch.yaml", {}, ()), Outcome("3 s are over", **outcome)  # type: ignore[arg-type]
+    arguments = {"clock": "real_time"}
+    plan, made = LaunchPlan(folder / "c.launch.yaml", arguments, ()), Outcome("3 s are over", **outcome)  # type: ignore[arg-type]
     write_report(folder, plan, store, made)
     found = json.loads((folder / "report.json").read_text("utf-8"))["outcome"]
     page = (folder / "index.html").read_text("utf-8")
     for one in found["verdicts"]:
         assert one["sentence"].replace("'", "&#x27;") in page
-    badge = re.search(r'<span class="badge (\w*)">([^<]+)<', page)
-    assert badge is not None
-    assert badge[2].startswith(found["verdict"])
-    assert badge[1] in {True: ("good", "warn"), False: ("bad",), None: ("warn",)}[found["clean"]]
+    (colour, robot), *timing = re.findall(r'<span class="badge (\w*)">([^<]+)<', page)
+    assert robot.startswith(found["verdict"])
+    assert colour in {True: ("good", "warn"), False: ("bad",), None: ("warn",)}[found["clean"]]
+    expected = {True: "good", False: "warn"}
+    assert timing == ([] if found["on_time"] is None else [(expected[found["on_time"]], found["timing"])])
     lines = _summary(plan, store, made)
-    assert all(f"not clean: {one}" in lines for one in made.broken)
+    assert all(f"not clean: {one}" in lines for one in made.broken("robot"))
+    assert all(f"late: {one}" in lines for one in made.broken("timing"))
     return found, page, lines[-1] if lines else ""
 
 
@@ -95,10 +99,11 @@ def test_a_run_within_its_bounds_is_clean(tmp_path: Path) -> None:
     found, _, last = judged(tmp_path, run(error=(0.0, 1e-3)), check=True)
     assert found["clean"] is True
     assert found["exit_code"] == 0
-    assert last.startswith("clean, 7 bounds met")
-    assert {one["what"]: one["bound"] for one in found["verdicts"]} == {
-        "late answers": 1.0, "safe stops": 0.0, "time under command": 99.0, "lateness": 10.0, "time lost": 1.0,
-        "time at limits": 1.0, "tracking error": 0.05,
+    assert last.startswith("clean, 4 bounds met; on time, 3 bounds met")
+    assert {one["what"]: (one["about"], one["bound"]) for one in found["verdicts"]} == {
+        "late answers": ("timing", 1.0), "safe stops": ("robot", 0.0), "time under command": ("robot", 99.0),
+        "lateness": ("timing", 10.0), "time lost": ("timing", 1.0), "time at limits": ("robot", 1.0),
+        "tracking error": ("robot", 0.05),
     }  # fmt: skip
 
 
@@ -107,27 +112,62 @@ def test_a_run_within_its_bounds_is_clean(tmp_path: Path) -> None:
     [
         ({"error": (0.0, 1.15)}, "tracking error 1.15 rad (turn at 2.00 s), allowed at most 0.05 rad"),
         ({"error": (6e-3, 0.0)}, "tracking error 6e-3 m (lift at 2.00 s), allowed at most 5e-3 m"),
-        ({"plant": {"stops": 17, "stops_missed": 17}}, "safe stops 17 (17 missed), allowed at most 0"),
+        ({"plant": {"stops": 1, "stops_velocity": 1}}, "safe stops 1 (1 velocity), allowed at most 0"),
+        ({"plant": {"stops": 3, "stops_velocity": 1, "stops_missed": 2}},
+         "safe stops 3 (2 missed, 1 velocity), allowed at most 0"),
         ({"plant": {"stopped_steps": 500}}, "time under command 80 %, allowed at least 99 %"),
         ({"plant": {"armed": 0, "active_steps": 0}}, "time under command 0 %, allowed at least 99 %"),
-        (
-            {"plant": {"late_p99_9_us": 2e4, "late_max_us": 67e3}},
-            "lateness 20 ms (99.9 % of the periods; the latest 67 ms), allowed at most 10 ms",
-        ),
-        ({"plant": {"slipped": 1000}}, "time lost 25 %, allowed at most 1 %"),
         ({"plant": {"saturated.turn": 200, "saturated.lift": 2}}, "time at limits 10 % (turn), allowed at most 1 %"),
         ({"plant": {"out_of_range.lift": 60}}, "time at limits 2 % (lift), allowed at most 1 %"),
-        ({"asked": {"deadline_misses": 10, "lost": 1}}, "late answers 1.1 %, allowed at most 1 %"),
     ],
 )  # fmt: skip
-def test_each_bound_alone_makes_it_not_clean(tmp_path: Path, change: dict, sentence: str) -> None:
+def test_each_bound_on_the_robot_alone_makes_it_not_clean(tmp_path: Path, change: dict, sentence: str) -> None:
     found, _, last = judged(tmp_path, run(**change))
     assert (found["clean"], found["exit_code"]) == (False, 0)  # the status is as it was, unless it is asked for
     assert broken(found) == [sentence]
-    assert last.startswith("not clean, 1 of 7 bounds broken")
+    assert last.startswith("not clean, 1 of 4 bounds broken; on time, 3 bounds met")
     found, _, last = judged(tmp_path, run(**change), check=True)
     assert found["exit_code"] == NOT_CLEAN == 3
-    assert last.startswith("status 3: not clean, 1 of 7 bounds broken")
+    assert last.startswith("status 3: not clean, 1 of 4 bounds broken; on time, 3 bounds met")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentences", "judged_robot"),
+    [
+        (
+            {"plant": {"late_p99_9_us": 2e4, "late_max_us": 67e3}},
+            ["lateness 20 ms (99.9 % of the periods; the latest 67 ms), allowed at most 10 ms"],
+            4,
+        ),
+        ({"plant": {"slipped": 1000}}, ["time lost 25 %, allowed at most 1 %"], 4),
+        ({"asked": {"deadline_misses": 10, "lost": 1}}, ["late answers 1.1 %, allowed at most 1 %"], 4),
+        # the robot stopped because no command came in time, and for nothing else
+        (
+            {"plant": {"stops": 17, "stops_missed": 17, "stopped_steps": 500}},
+            ["safe stops 17 (17 missed), allowed at most 0", "time under command 80 %, allowed at least 99 %"],
+            2,
+        ),
+    ],
+)
+def test_bounds_on_the_timing_make_it_late_and_leave_the_robot_clean(
+    tmp_path: Path, change: dict, sentences: list[str], judged_robot: int
+) -> None:
+    found, _, last = judged(tmp_path, run(**change))
+    assert (found["clean"], found["on_time"], found["exit_code"]) == (True, False, 0)
+    assert broken(found) == sentences
+    text = f"clean, {judged_robot} bounds met; late, {len(sentences)} of {7 - judged_robot} bounds broken"
+    assert last.startswith(text)
+    found, _, last = judged(tmp_path, run(**change), check=True)
+    assert found["exit_code"] == LATE == 4
+    assert last.startswith(f"status 4: {text}")
+    found, _, _ = judged(tmp_path, run(**change, error=(0.0, 1.15)), check=True)  # the robot's verdict comes first
+    assert (found["clean"], found["on_time"], found["exit_code"]) == (False, False, NOT_CLEAN)
+
+
+def test_stops_in_lockstep_are_the_robot_s(tmp_path: Path) -> None:
+    """There no time passes while a command is awaited, unless a controller gives no answer at all."""
+    found, _, _ = judged(tmp_path, run(clock="lockstep", plant={"stops": 1, "stops_missed": 1}))
+    assert (found["clean"], found["on_time"]) == (False, None)
 
 
 def test_a_robot_that_stands_still_under_a_small_motion_is_not_clean(tmp_path: Path) -> None:
@@ -145,7 +185,7 @@ def test_bounds_are_parameters(tmp_path: Path) -> None:
     store = run(error=(0.0, 1.15), plant={"stops": 17}, bounds=bounds)
     found, _, last = judged(tmp_path, store, check=True)
     assert (found["clean"], found["exit_code"]) == (True, 0)
-    assert last.startswith("clean, 7 bounds met")
+    assert last.startswith("clean, 4 bounds met; on time, 3 bounds met")
     with pytest.raises(msgspec.ValidationError, match=r"bounds\.under_command"):
         msgspec.convert({"robot": "r", "bounds": {"under_command": 1.5}}, PlantParameters)
     boundless = dict.fromkeys(("error_rad", "error_m", "error_share"), math.inf)
@@ -153,7 +193,7 @@ def test_bounds_are_parameters(tmp_path: Path) -> None:
     assert [one["sentence"] for one in found["verdicts"] if one["passed"] is None] == [
         "tracking error not judged (no bound)"
     ]
-    assert last.startswith("clean, 6 bounds met")
+    assert last.startswith("clean, 3 bounds met; on time, 3 bounds met")
 
 
 def test_bounds_that_were_not_judged_are_listed(tmp_path: Path) -> None:
@@ -174,6 +214,22 @@ def test_bounds_that_were_not_judged_are_listed(tmp_path: Path) -> None:
     assert unjudged(run(recorded=False)) == (True, ["tracking error not judged (the plant's motion was not recorded)"])
 
 
+def test_in_lockstep_no_answer_is_late(tmp_path: Path) -> None:
+    """Neither a finding, nor a line, nor a dot in the colour of a bound that was met."""
+    asked = {"deadline_misses": 125}
+    for clock, count in (("real_time", 1), ("lockstep", 0)):
+        store = run(clock=clock, asked=asked)
+        took = np.array([[0.0, 0.0, 9e3, 1.0], [0.1, 0.0, 1e3, 0.0]])
+        columns = ["t", "kind", "round_trip_us", "missed"]
+        store.take(Rows("controller", 2, "requests", columns, np.ascontiguousarray(took, "<f8").tobytes()))
+        _, page, _ = judged(tmp_path, store)
+        assert page.count("answers later than 2 ms: 125, 12.5 % of all; the slowest took 9.0 ms") == count
+        assert page.count("125 later than 2 ms") == count
+        assert page.count('"label":"deadline 2000"') == 2 * count
+        assert page.count('<td class="state open">not judged</td>') == 3 * (1 - count)
+    assert page.count('<td class="state">met</td>') == 4
+
+
 def test_where_nothing_was_judged_nothing_is_clean(tmp_path: Path) -> None:
     found, page, _ = judged(tmp_path, TelemetryStore())
     assert (found["clean"], found["exit_code"], found["verdict"]) == (None, 0, "nothing judged")
@@ -191,7 +247,7 @@ def test_a_panel_that_failed_judged_nothing_and_is_not_clean(tmp_path: Path) -> 
     store.take(Ready("n", 1))
     write_report(tmp_path, plan, store, outcome)
     assert outcome.clean is False
-    assert outcome.broken == ["n: speed is no number (its panel failed), allowed at most 0"]
+    assert outcome.broken("robot") == ["n: speed is no number (its panel failed), allowed at most 0"]
 
 
 def test_a_fault_is_not_clean_whatever_was_measured(tmp_path: Path) -> None:
@@ -201,33 +257,88 @@ def test_a_fault_is_not_clean_whatever_was_measured(tmp_path: Path) -> None:
     assert "3 s" in last
 
 
-def test_a_busy_machine_is_reported_with_advice(tmp_path: Path) -> None:
-    late = {"late_p99_9_us": 2e4, "late_max_us": 67e3, "stops": 2}
-    found, page, _ = judged(tmp_path, run(plant=late), waiting=[3.0, 3.2])
-    said = (
-        "the machine was busy: the plant was 67 ms late; 3.1 other processes per core were waiting. A plant "
-        "with the parameter clock: lockstep is independent of that"
-    )
-    assert found["busy"] == said
-    assert said in page
-    assert found["waiting_per_core"] == pytest.approx(3.1)
-    for store, waiting in (
-        (run(plant=late), 0.9 * BUSY),  # a quiet machine has no part in it
-        (run(plant=late), 0.0),  # nor has one of which nothing is known
-        (run(), 3.1),  # a run that is clean was not disturbed
-        (run(plant={"stops": 1}, clock="lockstep"), 3.1),  # nor is one in lockstep
-    ):
-        found, _, _ = judged(tmp_path, store, waiting=[waiting] if waiting else [])
-        assert found["busy"] is None
+def test_a_late_run_is_reported_with_its_cause_and_advice(tmp_path: Path) -> None:
+    late = {"late_p99_9_us": 2e4, "late_max_us": 67e3}
+    for shares, cause in (
+        (CpuShares(0.31, 0.48, 0.0), "other processes took 48 % of the CPU time, this launch 31 %"),
+        (CpuShares(0.31, 0.04, 0.2),
+         "other processes took 4 % of the CPU time, this launch 31 %, the host of this virtual machine 20 %"),
+        (CpuShares(0.9, 0.04, 0.0),
+         "other processes took 4 % of the CPU time, this launch 90 %: the launch itself, or a limit on its CPU time, "
+         "is the cause"),
+        (None, "the system reports no CPU times"),
+    ):  # fmt: skip
+        found, page, _ = judged(tmp_path, run(plant=late), cpu=shares)
+        assert found["cause"] == f"late: {cause}. For a run that does not depend on the machine, add clock:=lockstep"
+        assert found["cause"] in page
+        assert found["cpu"] == (shares and {"launch": shares.launch, "others": shares.others, "host": shares.host})
+        assert _summary(*planned(tmp_path, run(plant=late), {"clock": "real_time"}, shares))[-2] == found["cause"]
+    lines = _summary(*planned(tmp_path, run(plant=late), {}, None))  # a launch file without such an argument
+    assert lines[-2].endswith("set the plant's parameter clock: lockstep")
+    for store in (run(), run(plant={"stops": 1}, clock="lockstep"), run(error=(0.0, 1.15))):
+        found, _, _ = judged(tmp_path, store, cpu=CpuShares(0.31, 0.48, 0.0))
+        assert found["cause"] is None
 
 
-def test_processes_that_wait_are_counted_from_proc(tmp_path: Path) -> None:
-    cores, file = os.cpu_count() or 1, tmp_path / "loadavg"
-    for text, waiting in (("", None), ("1.0 1.0 1.0 x/9 1", None), (f"9.0 9.0 9.0 {4 * cores}/200 77\n", 3.0),
-                          ("0.1 0.1 0.1 1/200 77\n", 0.0)):  # fmt: skip
-        file.write_text(text, "ascii")
-        assert waiting_per_core(file) == waiting
-    assert waiting_per_core(tmp_path / "none") is None
+def planned(
+    folder: Path, store: TelemetryStore, arguments: dict[str, str], cpu: CpuShares | None
+) -> tuple[LaunchPlan, TelemetryStore, Outcome]:
+    """The arguments of `_summary` after a run."""
+    plan, outcome = LaunchPlan(folder / "c.launch.yaml", arguments, ()), Outcome("3 s are over", cpu=cpu)
+    write_report(folder, plan, store, outcome)
+    return plan, store, outcome
+
+
+def test_cpu_time_is_divided_between_the_launch_others_and_the_host(tmp_path: Path) -> None:
+    def machine(cpu: str, **processes: str) -> CpuTime | None:
+        (tmp_path / "stat").write_text(f"cpu  {cpu} 7 7\ncpu0 1 1\n", "ascii")
+        for name, stat in processes.items():
+            (tmp_path / name[1:]).mkdir(exist_ok=True)
+            (tmp_path / name[1:] / "stat").write_text(stat, "utf-8")
+        return CpuTime.now(tmp_path, launcher=10)
+
+    def process(pid: int, parent: int, *ticks: int) -> str:
+        """Its line in /proc: user and system time, its own and that of its ended children."""
+        return f"{pid} (a) (b c) S {parent} 1 1 0 -1 4194304 1 1 1 1 {' '.join(map(str, ticks))} 20 0 1 0 1 1"
+
+    begin = machine("100 10 50 1000 40 5 5 10", _10=process(10, 1, 5, 5, 0, 0), _11=process(11, 10, 20, 10, 0, 0),
+                    _12=process(12, 11, 1, 1, 0, 0), _20=process(20, 1, 70, 0, 0, 0))  # fmt: skip
+    end = machine("180 20 60 1050 50 10 5 45", _10=process(10, 1, 10, 5, 0, 3), _11=process(11, 10, 30, 15, 2, 0),
+                  _12=process(12, 11, 11, 1, 0, 0), _20=process(20, 1, 130, 9, 0, 0))  # fmt: skip
+    assert begin is not None
+    assert end is not None
+    # busy 80 + 10 + 10 + 5, idle 50 + 10, stolen 35; of the launch 5 + 3, 10 + 5 + 2 and 10
+    assert end.since(begin) == CpuShares(launch=35 / 200, others=70 / 200, host=35 / 200)
+    assert begin.since(begin) is None
+    for text in ("", "cpu 1 2", "cpu a b c d e f g h"):
+        (tmp_path / "stat").write_text(text, "ascii")
+        assert CpuTime.now(tmp_path) is None
+    assert CpuTime.now(tmp_path / "none") is None
+
+
+@pytest.mark.skipif(CpuTime.now() is None, reason="this system reports no CPU times")
+def test_cpu_time_of_this_process_is_the_launch_s() -> None:
+    begin, until = CpuTime.now(), time.process_time() + 0.3
+    while time.process_time() < until:
+        pass
+    end = CpuTime.now()
+    assert begin is not None
+    assert end is not None
+    assert end.launch - begin.launch >= 25  # of 30 ticks of 10 ms, each rounded down
+
+
+def test_a_launch_is_ready_when_its_plants_are_armed() -> None:
+    store = TelemetryStore()
+    assert not unarmed(store)
+    store.take(Facts("plant", 1, {"clock": "real_time"}))
+    store.take(Stats("plant", 1, {"armed": 0}))
+    assert not unarmed(store)  # nothing here commands it
+    store.take(Facts("controller", 2, {"law": "l"}))
+    assert unarmed(store)
+    store.take(Stats("plant", 1, {"armed": 1}))
+    assert not unarmed(store)
+    store.take(Facts("other", 3, {"clock": "lockstep"}))
+    assert unarmed(store)
 
 
 def test_a_value_that_is_no_number_breaks_its_bound() -> None:

@@ -67,12 +67,12 @@ def requests_section(controller: NodeTelemetry, store: TelemetryStore) -> Sectio
     """Returns the section of requests and round trips, with charts."""
     requests = controller.recording("requests")
     content = _request_summary(controller, requests)
-    verdict = _verdict(content, controller, store)
-    findings = _findings(content, requests, grave=verdict.passed is False)
-    charts = {}
-    if requests is not None:
-        charts = {"Round trips": _round_trip_cards(requests, controller.fact("deadline_s"))}
-    return Section(content, _lines(content), charts=charts, findings=findings, verdicts=[verdict])
+    clocks = {clock for node in store.nodes.values() if (clock := node.fact("clock")) is not None}
+    deadline_s = None if clocks == {"lockstep"} else controller.fact("deadline_s") or 0.0  # in lockstep nothing is late
+    verdict = _verdict(content, controller.fact("late_share"), timed=deadline_s is not None)
+    findings = _findings(content, requests, deadline_s, grave=verdict.passed is False)
+    charts = {} if requests is None else {"Round trips": _round_trip_cards(requests, deadline_s)}
+    return Section(content, _lines(content, deadline_s), charts=charts, findings=findings, verdicts=[verdict])
 
 
 def loads_section(controller: NodeTelemetry, store: TelemetryStore) -> Section | None:
@@ -120,10 +120,10 @@ def _request_summary(controller: NodeTelemetry, requests: Recording | None) -> d
     return summary
 
 
-def _lines(requests: Mapping[str, Any]) -> list[str]:
+def _lines(requests: Mapping[str, Any], deadline_s: float | None) -> list[str]:
+    late = "" if deadline_s is None else f", {requests['deadline_misses']} later than {1e3 * deadline_s:g} ms"
     lines = [
-        f"requests: {requests['sent']} sent, {requests['answered']} answered, {requests['lost']} lost, "
-        f"{requests['deadline_misses']} later than {1e3 * (requests['deadline_s'] or 0.0):g} ms"
+        f"requests: {requests['sent']} sent, {requests['answered']} answered, {requests['lost']} lost{late}",
     ]
     trips = requests.get("update_us")
     if trips and trips["count"]:
@@ -134,21 +134,21 @@ def _lines(requests: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _verdict(requests: Mapping[str, Any], controller: NodeTelemetry, store: TelemetryStore) -> Verdict:
+def _verdict(requests: Mapping[str, Any], share: float | None, *, timed: bool) -> Verdict:
     """Verdict on the share of late and lost responses; not applicable in lockstep."""
-    clocks = {clock for node in store.nodes.values() if (clock := node.fact("clock")) is not None}
-    share, late, sent = controller.fact("late_share"), requests["deadline_misses"] + requests["lost"], requests["sent"]
-    why_not = "nothing is late in lockstep" if clocks == {"lockstep"} else "" if sent else "nothing was asked"
+    late, sent = requests["deadline_misses"] + requests["lost"], requests["sent"]
+    why_not = "nothing is late in lockstep" if not timed else "" if sent else "nothing was asked"
     bound = math.inf if share is None else 100.0 * share
-    return Verdict("late answers", None if why_not else 100.0 * late / sent, bound, "%", why_not)
+    return Verdict("late answers", None if why_not else 100.0 * late / sent, bound, "%", why_not, about="timing")
 
 
-def _findings(requests: Mapping[str, Any], recording: Recording | None, *, grave: bool) -> list[Finding]:
+def _findings(
+    requests: Mapping[str, Any], recording: Recording | None, deadline_s: float | None, *, grave: bool
+) -> list[Finding]:
     found: list[Finding] = []
     late, sent = requests["deadline_misses"], max(1, requests["sent"])
-    if late:
-        limit_ms = 1e3 * (requests["deadline_s"] or 0.0)
-        text = f"answers later than {limit_ms:g} ms: {late}, {100.0 * late / sent:.1f} % of all"
+    if late and deadline_s is not None:
+        text = f"answers later than {1e3 * deadline_s:g} ms: {late}, {100.0 * late / sent:.1f} % of all"
         spans: list[Span] = []
         if recording is not None:
             text += f"; the slowest took {1e-3 * float(recording.column('round_trip_us').max()):.1f} ms"

@@ -32,7 +32,7 @@ from dyn_service.messages.trajectory_msgs import JointTrajectory
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.support.documents import read_document
 from dyn_service.support.parameter_descriptions import settable
-from dyn_service.support.parameters import FilePath, NotNegative
+from dyn_service.support.parameters import FilePath
 
 
 class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True):
@@ -42,8 +42,8 @@ class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, 
     robot's velocity limits. max_acceleration: rad/s^2 | m/s^2, of goals without times, one number or one per velocity.
     max_jerk: rad/s^3 | m/s^3, as max_acceleration. path_tolerance, goal_tolerance: rad | m, one number or one per
     velocity; 0 is unlimited. stopped_velocity_tolerance: rad/s | m/s, of speeds at a goal's end; 0 is unlimited.
-    goal_time_s: time after its end in which a goal may be reached. allow_partial_joints_goal: whether goals may leave
-    out joints, which then do not move.
+    goal_time_s: time after its end in which a goal may be reached; negative is unlimited. allow_partial_joints_goal:
+    whether goals may leave out joints, which then do not move.
 
     command_interface: efforts of computed torque, positions, or velocities. natural_frequency, damping_ratio: of the
     computed torque. position_gain: 1/s, of the position error in commanded velocities. feed_forward: efforts sent with
@@ -58,7 +58,7 @@ class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, 
     path_tolerance: Annotated[float | list[float], settable] = 0.05
     goal_tolerance: Annotated[float | list[float], settable] = 0.01
     stopped_velocity_tolerance: Annotated[float | list[float], settable] = 0.0
-    goal_time_s: Annotated[NotNegative, settable] = 0.5
+    goal_time_s: Annotated[float, settable] = 10.0
     allow_partial_joints_goal: bool = False
     command_interface: Interface = "effort"
     natural_frequency: Annotated[float | list[float], settable] = 30.0
@@ -83,7 +83,7 @@ def make_law(p: TrajectoryFollowingParameters, model: RobotQueries) -> Trajector
     tolerances = Tolerances(
         _tolerance("path_tolerance", p.path_tolerance, at.nv),
         _tolerance("goal_tolerance", p.goal_tolerance, at.nv),
-        p.goal_time_s,
+        p.goal_time_s if p.goal_time_s >= 0.0 else np.inf,
         goal_velocity=_tolerance("stopped_velocity_tolerance", p.stopped_velocity_tolerance, at.nv),
     )
     inside: Law = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, at.nv))

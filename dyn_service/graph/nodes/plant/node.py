@@ -95,6 +95,7 @@ class PlantLoop:
         self._next_publish = 0
         self._sent, self._sent_s, self._first_sent_s = -1, 0.0, 0.0
         self._begun_s = 0.0
+        self._commanded = False
 
     def run(self) -> None:
         """Runs until the node is asked to stop, then closes the robot."""
@@ -129,6 +130,9 @@ class PlantLoop:
     def _period(self) -> None:
         plant = self.plant
         due = self.pacer.wait()
+        if plant.safety.counters.armed and not self._commanded:  # until then other nodes were starting
+            self._commanded, self.lateness, self.slipped = True, Lateness(), 0
+            self.pacer.overruns = self.pacer.skipped = 0
         self.lateness.add(self.pacer.late_s)
         self.slipped += max(0, due - self.most)
         plant.advance(min(due, self.most))

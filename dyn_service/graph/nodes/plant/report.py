@@ -44,7 +44,7 @@ from dyn_service.graph.report.charts import (
     running_time,
     spans_of,
 )
-from dyn_service.graph.report.verdicts import PlantBounds, Verdict, share_under_command, sized
+from dyn_service.graph.report.verdicts import About, PlantBounds, Verdict, share_under_command, sized
 from dyn_service.model.configuration import Configuration
 
 
@@ -303,7 +303,7 @@ def _tracking_verdict(motion: Motion, bounds: PlantBounds) -> Verdict:
 
 def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: TelemetryStore) -> list[Verdict]:
     bounds, causes = bounds_of(plant), ", ".join(f"{count} {name}" for name, count in content["causes"].items())
-    stopped = (causes, content["last_stop"])
+    stops = "; the last: ".join(filter(None, (causes, content["last_stop"])))
     steps, slipped = content["steps"], content["slipped"]
     untimed = "nothing is late in lockstep" if plant.fact("clock") == "lockstep" else ""
     p99_9, longest = (1e-3 * (plant.fact("speed") or 1.0) * float(content[name] or 0.0) for name in LATE[2:])
@@ -315,11 +315,13 @@ def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: Telemetry
     judged = [found for kind, found in content["by_joint"].items() if LIMITS[kind].judged]
     shares = [(100.0 * share, joint) for found in judged for joint, share in found.items()]
     most, joint = max(shares, default=(0.0, ""))
+    # stops for commands that did not come in time, and no other stop: the robot did nothing wrong
+    about: About = "timing" if set(content["causes"]) == {"missed"} and not untimed else "robot"
     found = [
-        Verdict("safe stops", content["stops"], bounds.safe_stops, "", "; the last: ".join(filter(None, stopped))),
-        Verdict("time under command", under, 100.0 * bounds.under_command, "%", no_command, least=True),
-        Verdict("lateness", late, 1e3 * bounds.late_s, "ms", how_late),
-        Verdict("time lost", lost, 100.0 * bounds.slipped, "%", untimed),
+        Verdict("safe stops", content["stops"], bounds.safe_stops, "", stops, about=about),
+        Verdict("time under command", under, 100.0 * bounds.under_command, "%", no_command, least=True, about=about),
+        Verdict("lateness", late, 1e3 * bounds.late_s, "ms", how_late, about="timing"),
+        Verdict("time lost", lost, 100.0 * bounds.slipped, "%", untimed, about="timing"),
         Verdict("time at limits", most, 100.0 * bounds.at_limits, "%", joint),
     ]
     if "plant" not in plant.recordings:
@@ -362,7 +364,7 @@ def _stop_lines(plant: Mapping[str, Any]) -> list[str]:
                 "control_rate_hz to the controller's rate"
             )
     if plant["refused"]:
-        reasons = ", ".join(f"{count} {name}" for name, count in plant["refusals"].items())
+        reasons = ", ".join(f"{count} {REFUSALS[name]}" for name, count in plant["refusals"].items())
         lines.append(f"refused commands: {plant['refused']} ({reasons})")
     return lines
 
