@@ -166,11 +166,11 @@ def twenty_seconds() -> str:
     ends = [np.cumsum(motion.q[-1])[1] for motion in (euler, exact)]
     energy = pendulum.energy(euler.q[[0, -1]], euler.v[[0, -1]]).total
     return (
-        f"The program runs for 20 s. Its explicit Euler steps mean nothing after {times[1]:.0f} s: the angles are wrong\n"
-        f"by 0.1 rad after {times[0]:.1f} s and by 1 rad after {times[1]:.1f} s. At 20 s the second bar is at\n"
+        f"The program runs for 20 s. Its explicit Euler steps mean nothing after {times[1]:.0f} s: the angles are\n"
+        f"wrong by 0.1 rad after {times[0]:.1f} s and by 1 rad after {times[1]:.1f} s. At 20 s the second bar is at\n"
         f"{ends[0]:.1f} rad instead of {ends[1]:.2f}, several turns away, and the pendulum has\n"
-        f"{energy[1] - energy[0]:.2f} J more than at the start. `rk4` with the same steps is right to {certain:.0e} rad\n"
-        "over all 20 s."
+        f"{energy[1] - energy[0]:.2f} J more than at the start. `rk4` with the same steps is right to {certain:.0e}\n"
+        "rad over all 20 s."
     )
 
 

@@ -339,11 +339,11 @@ def test_p4_and_both_algorithms(width: int) -> None:
     tree = Robot.from_urdf(URDF / "ten_body_tree.urdf").topology()
     rng, parents, n = np.random.default_rng(0), tree.parent.astype(int), 10
     A, x = rng.normal(size=(n, width, width)), rng.normal(size=(n, width))
-    Phi = np.zeros((n, width, n, width))
+    blocks = np.zeros((n, width, n, width))
     for i, parent in enumerate(parents):
         if parent >= 0:
-            Phi[i, :, parent] = A[i]
-    Phi = Phi.reshape(n * width, n * width)
+            blocks[i, :, parent] = A[i]
+    Phi = blocks.reshape(n * width, n * width)
     powers = [np.linalg.matrix_power(Phi, k) for k in range(int(tree.nilpotency) + 1)]
     assert not powers[-1].any()
     assert powers[-2].any()
@@ -393,7 +393,7 @@ def test_20_the_force_along_z_of_a_joint_that_turns_about_x() -> None:
 
 def skew(a: np.ndarray) -> np.ndarray:
     """The matrix of the cross product with a."""
-    return np.cross(np.eye(3), a)
+    return np.asarray(np.cross(np.eye(3), a))
 
 
 def e_plus(Phi: np.ndarray) -> np.ndarray:
