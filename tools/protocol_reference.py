@@ -59,7 +59,8 @@ def render() -> str:
     parts += _list("Inputs", inputs) + _list("Options", options)
     parts += ["## Queries on a robot", ""]
     for row in QUERIES.values():
-        parts += _row(row, inputs, options)
+        if not row.theory:
+            parts += _row(row, inputs, options)
     parts += ["## Lists of queries", "", *_wrapped(_LISTS), ""]
     parts += _list("Names", (f"`{name}`: `{'+'.join(names)}`" for name, names in LISTS.items()))
     parts += ["## Computations", "", "Worker processes execute them, simulations in parts: a request has a limited"]
@@ -67,7 +68,17 @@ def render() -> str:
     parts += ["previous part, with `first_step`.", ""]
     described: dict[tuple[str, ...], str] = {}
     for computation in COMPUTATIONS.values():
-        parts += _row(computation, inputs, options, described)
+        if not computation.theory:
+            parts += _row(computation, inputs, options, described)
+    parts += [
+        "## Queries of theory",
+        "",
+        "Forms of the equations for study and comparison; see [theory](theory/README.md).",
+    ]
+    parts += ["Queries about segments need no robot.", ""]
+    for row in rows:
+        if row.theory:
+            parts += _row(row, inputs, options, described if isinstance(row, Computation) else None)
     parts += ["## Queries about the server", ""]
     for entry in ADMINISTRATION.values():
         parts += _administration(entry, described)

@@ -156,8 +156,8 @@ def body() -> str:
     d.arrow(origin, (230, 400), "x", (32, 5), colour=GREY)
     d.arrow(origin, (180, 350), "z", (-12, -8), colour=GREY)
     d.text((150, 408), "world", colour=GREY)
-    d.arrow(origin, own, "eta_i", (22, 28), colour=GREY)
-    d.arrow(origin, cm, "r_i", (42, 22), colour=GREY)
+    d.arrow(origin, own, "eta_i", (-22, 6), colour=GREY)
+    d.arrow(origin, cm, "r_i", (34, 22), colour=GREY)
     d.arrow(parent, own, "d_i", (-4, -10), colour=GREEN)
     d.arrow(own, cm, "s_i", (-6, -12), colour=GREEN)
     d.arrow(own, push, "y_i", (50, 24), colour=GREEN)
@@ -169,7 +169,7 @@ def body() -> str:
         d.joint(at)
     d.centre(cm)
     d.text((116, 275), "joint_{ip}")
-    d.text((278, 268), "joint_i")
+    d.text((268, 236), "joint_i")
     d.text((690, 60), "joint of a child", size=13)
     d.line((675, 66), (653, 103), colour=GREY, width=1, dashes="3 3")
     d.text((500, 176), "cm_i")
@@ -289,7 +289,7 @@ def simulation_loop() -> str:
     d = Drawing(760, 430, "The simulation loop")
     d.box((30, 20), (200, 40), "state q, v at t_k", fill="#fdf3e7")
     rows = (
-        ("1a, b", "rotations C_i; D, G, S, M of every body", "outward"),
+        ("1a, b", "rotations; D, G, S, M of every body", "outward"),
         ("1c, e", "velocities v_i; A_i, B_i", "outward"),
         ("1d", "efforts f, external loads F-bar", "controller, springs, contacts"),
     )

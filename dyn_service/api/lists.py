@@ -131,6 +131,7 @@ def listed(name: str) -> Query:
         name=own,
         summary=f"The queries {', '.join(part.name for part in parts)} at once.",
         equation="those of its queries",
+        theory=False,
         inputs=MappingProxyType({each: inputs[each] for each in sorted(inputs, key=lambda each: each not in required)}),
         optional=frozenset(inputs) - required,
         options=MappingProxyType(options),

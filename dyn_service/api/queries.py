@@ -209,7 +209,13 @@ __all__ = [
 ]
 
 
-class RobotQueries(RobotProperties, ABC):
+class TheoryQueries:
+    """Queries of theory: forms of the equations for study and comparison, such as operators, blocks and momenta."""
+
+    __slots__ = ()
+
+
+class RobotQueries(TheoryQueries, RobotProperties, ABC):
     """The queries of a robot, in this process (`Robot`) or over a socket (`RemoteRobot`): the same methods.
 
     Queries write their result into `out`, and compute large batches in up to `workers` threads; see `api.outputs`.
@@ -594,6 +600,7 @@ class RobotQueries(RobotProperties, ABC):
         inverts_mass_matrix=True,
         rejects_mimic=True,
         passive=("armature",),
+        theory=True,
     )
     def branch_inertias(
         self,
@@ -610,7 +617,7 @@ class RobotQueries(RobotProperties, ABC):
         `influence_operators`. Robots with mimic joints have no such factors.
         """
 
-    @query(equation="Newton-Euler Def. 1, 2, Figs. 2, 3", kernel="structure.topology", control=False)
+    @query(equation="Newton-Euler Def. 1, 2, Figs. 2, 3", kernel="structure.topology", control=False, theory=True)
     def topology(self, *, bodies: Literal["moving", "links"] = "moving", out: Outs[Topology] = None) -> Topology:
         """Parents, ancestors, children and branches of the bodies, and the nilpotency of Phi.
 
@@ -627,6 +634,7 @@ class RobotQueries(RobotProperties, ABC):
         rejects_mimic=("beta",),
         passive={"D": (), "beta": ("armature",)},
         inertia=("beta",),
+        theory=True,
     )
     def influence_operators(
         self,
@@ -651,6 +659,7 @@ class RobotQueries(RobotProperties, ABC):
         kernel="operators.newton_euler_blocks",
         bodies="moving",
         control=False,
+        theory=True,
     )
     def newton_euler_blocks(
         self,
@@ -675,6 +684,7 @@ class RobotQueries(RobotProperties, ABC):
         bodies="moving",
         control=False,
         passive=("armature",),
+        theory=True,
     )
     def mass_matrix_steps(
         self,
@@ -730,6 +740,7 @@ class RobotQueries(RobotProperties, ABC):
         inverts_mass_matrix=True,
         cost_exponent={"articulated": 1, "mass_matrix": 3},
         passive=("armature",),
+        theory=True,
     )
     def velocity_from_momentum(
         self,
@@ -753,6 +764,7 @@ class RobotQueries(RobotProperties, ABC):
         control=False,
         inverts_mass_matrix=True,
         passive=PASSIVE_PARTS,
+        theory=True,
     )
     def momentum_rate(
         self,
@@ -769,7 +781,13 @@ class RobotQueries(RobotProperties, ABC):
     ) -> MomentumRateResult:
         """Rates of the generalised momenta under the efforts `tau`."""
 
-    @query(equation="Hamilton (P.1a)-(P.1c), (P.2)", kernel="hamilton.system_momentum", bodies="links", control=False)
+    @query(
+        equation="Hamilton (P.1a)-(P.1c), (P.2)",
+        kernel="hamilton.system_momentum",
+        bodies="links",
+        control=False,
+        theory=True,
+    )
     def system_momentum(
         self,
         q: Position,
@@ -782,7 +800,13 @@ class RobotQueries(RobotProperties, ABC):
     ) -> SystemMomentum:
         """Momentum, mass and centre of mass of every branch: a link and all links outward of it."""
 
-    @query(equation="Hamilton (P.1d)-(P.1g)", kernel="hamilton.system_momentum_rate", bodies="links", control=False)
+    @query(
+        equation="Hamilton (P.1d)-(P.1g)",
+        kernel="hamilton.system_momentum_rate",
+        bodies="links",
+        control=False,
+        theory=True,
+    )
     def system_momentum_rate(
         self,
         q: Position,
@@ -825,6 +849,7 @@ class RobotQueries(RobotProperties, ABC):
         control=False,
         inverts_mass_matrix=True,
         passive=("armature", "springs"),
+        theory=True,
     )
     def hamiltonian(
         self,
@@ -845,6 +870,7 @@ class RobotQueries(RobotProperties, ABC):
         control=False,
         cost_exponent=3,
         passive=PASSIVE_PARTS,
+        theory=True,
     )
     def equation_terms(
         self,
@@ -894,6 +920,7 @@ class RobotQueries(RobotProperties, ABC):
         bodies="links",
         control=False,
         passive=PASSIVE_PARTS,
+        theory=True,
     )
     def body_recursion(
         self,
@@ -917,6 +944,7 @@ class RobotQueries(RobotProperties, ABC):
         inverts_mass_matrix=True,
         cost_exponent={"articulated": 1, "mass_matrix": 3},
         passive=PASSIVE_PARTS,
+        theory=True,
     )
     def hamiltonian_flow(
         self,
@@ -939,6 +967,7 @@ class RobotQueries(RobotProperties, ABC):
         kernel="hamilton.momentum_derivative",
         control=False,
         passive=("armature",),
+        theory=True,
     )
     def momentum_derivative(
         self,
@@ -1380,6 +1409,7 @@ class RobotQueries(RobotProperties, ABC):
             "momentum_derivative",
             "passive_forces",
         ),
+        theory=True,
     )
     def verify(
         self,
@@ -1609,6 +1639,12 @@ class RobotQueries(RobotProperties, ABC):
         """
 
 
+for _row in (*QUERIES.values(), *COMPUTATIONS.values()):
+    if _row.theory:  # `help` lists the methods of each class by themselves
+        setattr(TheoryQueries, _row.name, vars(RobotQueries)[_row.name])
+        delattr(RobotQueries, _row.name)
+
+
 class GaitQueries(ABC):
     """Queries about measured segments, without a robot; see `dyn_service.formulations.segments`."""
 
@@ -1621,6 +1657,7 @@ class GaitQueries(ABC):
         run="formulations.segments.inverse_dynamics",
         cost="formulations.cost.segment_inverse_dynamics",
         robot=False,
+        theory=True,
     )
     def segment_inverse_dynamics(
         self,
@@ -1648,6 +1685,7 @@ class GaitQueries(ABC):
         run="formulations.segments.matrices",
         cost="formulations.cost.segment_matrices",
         robot=False,
+        theory=True,
     )
     def segment_matrices(
         self,

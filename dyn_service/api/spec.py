@@ -235,12 +235,14 @@ class Row:
     name: of the method. summary: first line of its docstring. equation: the source of the answer. inputs, outputs: by
     their names on the wire. optional: inputs that may be omitted. options: by name. labels: outputs that are lists of
     names. result_type: the class of the result; None if there is a single output. parameters: of the method, in order,
-    with the name of their input or option; None for parameters that are not sent.
+    with the name of their input or option; None for parameters that are not sent. theory: whether it is a form of the
+    equations for study; such rows have a section of their own in the reference and in `help(Robot)`.
     """
 
     name: str
     summary: str
     equation: str
+    theory: bool
     inputs: Mapping[str, Spec]
     optional: frozenset[str]
     options: Mapping[str, Option]
@@ -533,6 +535,7 @@ def query(
     cost_exponent: CostExponent | Mapping[str, CostExponent] = 1,
     passive: tuple[PassivePart, ...] | Mapping[str, tuple[PassivePart, ...]] = (),
     inertia: bool | tuple[str, ...] = True,
+    theory: bool = False,
 ) -> Callable[[_F], _F]:
     """Declares a method as a row computed by kernels.
 
@@ -550,11 +553,12 @@ def query(
             any, the method needs an option to disable them, see `arguments.Passive`.
         inertia: Of a method with an overlay: whether its answer depends on the inertia of bodies; or the choices of
             kernel for which this holds.
+        theory: Whether it is a form of the equations for study.
     """
 
     def declare(method: _F) -> _F:
         kernels = {"": kernel} if isinstance(kernel, str) else dict(kernel)
-        row = _row(method, equation)
+        row = _row(method, equation, theory)
         overlaid = any(spec.kind == "overlay" for spec in row["inputs"].values())
         inverts, rejects, depends = (
             frozenset(kernels if of is True else of or ())
@@ -642,6 +646,7 @@ def computation(
     queries: tuple[str, ...] = (),
     on_wire: tuple[Option, ...] = (),
     intermediate_outputs: Mapping[str, Spec] | None = None,
+    theory: bool = False,
 ) -> Callable[[_F], _F]:
     """Declares a method as a row of a long computation; see the fields of `Computation`.
 
@@ -655,10 +660,11 @@ def computation(
         queries: The rows of `QUERIES` that it uses.
         on_wire: Options that only requests have: `parts` writes them, `part` reads them.
         intermediate_outputs: Outputs of requests that are not in the result.
+        theory: Whether it is a form of the equations for study.
     """
 
     def declare(method: _F) -> _F:
-        row = _row(method, equation)
+        row = _row(method, equation, theory)
         row["options"] = MappingProxyType({**row["options"], **{option.name: option for option in on_wire}})
         _COMPUTATIONS[method.__name__] = Computation(
             **row,
@@ -688,7 +694,7 @@ def _with_body(method: _F, expression: str) -> _F:
     return method
 
 
-def _row(method: Callable[..., Any], equation: str) -> dict[str, Any]:
+def _row(method: Callable[..., Any], equation: str, theory: bool) -> dict[str, Any]:
     """Returns the fields of any row, from the method."""
     hints = typing.get_type_hints(method, include_extras=True)
     inputs: dict[str, Spec] = {}
@@ -720,6 +726,7 @@ def _row(method: Callable[..., Any], equation: str) -> dict[str, Any]:
         "name": method.__name__,
         "summary": text.partition("\n")[0],
         "equation": equation,
+        "theory": theory,
         "inputs": MappingProxyType(inputs),
         "optional": frozenset(optional),
         "options": MappingProxyType(options),

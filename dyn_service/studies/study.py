@@ -3,14 +3,14 @@
 The states are divided into chunks of up to 65,536 states, and those into tiles of 4,096, each a box in the study's
 dimensions that does not depend on how the study is run. Sums are added in order within a chunk, and over chunks
 exactly (`math.fsum`), so that results have the same bits for any number of threads, processes or interruptions. A task
-is some chunks. One process writes the store; a task's results come first, then its entry in `done`.
+is some chunks. One process writes the store; a task's stored states come first, then its reductions in one file.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
+import logging
 import math
 import os
 import pickle
@@ -18,7 +18,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from importlib.metadata import version
@@ -38,11 +38,13 @@ from dyn_service.kernels.jit import Loop, host
 from dyn_service.kernels.loop import loop_of
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.tiles import TILE
+from dyn_service.studies import stores
 from dyn_service.studies.keys import check_names, part_of, within, wrenches_of, wrong
 from dyn_service.studies.plan import CHUNK, NAME, Plan, Samples, Vary, blocks, extent
+from dyn_service.studies.stores import ANOTHER, unusable
 from dyn_service.support.optional import load
 
-FORMAT = 3
+FORMAT = 4
 """Version of the store, part of its fingerprint."""
 
 TASK_S, MAX_CHUNKS = 0.5, 256
@@ -51,14 +53,17 @@ TASK_S, MAX_CHUNKS = 0.5, 256
 PILOT_S = 0.05
 """Least time in seconds of the states from which a run is predicted, unless a whole chunk takes less."""
 
-_ANOTHER = "choose a new folder with --store DIR, in Python with run(DIR)"
 Reduction = Literal["min", "max", "absmax", "mean", "rms", "cubic_mean", "histogram"]
 
 _ROOTS: Mapping[str, Any] = {"mean": (1, np.positive), "rms": (2, np.sqrt), "cubic_mean": (3, np.cbrt)}
 _EXTREMES = ("min", "max", "absmax")
+_LOG = logging.getLogger(__name__)
 
 NOT_FINITE, BEYOND = 1, {"position": 2, "velocity": 4, "effort": 8}
 """Codes of states: the answer is not finite (singular, or too large); a limit of the robot is exceeded."""
+
+NOT_COMPUTED = 255
+"""The code of a state that is not in the store."""
 
 FUNCTIONS: Mapping[str, str] = {
     "design_loads": "dyn_service.studies.design_loads.Loads",
@@ -351,17 +356,21 @@ class Study:
         Raises:
             FailedPreconditionError: As `run`, if the store has results of another robot or study.
         """
-        begun = store is not None and Path(store, "zarr.json").is_file()
-        group = load("a study", "zarr").open_group(str(Path(store or "")), mode="r") if begun else None
-        done = None if group is None else self._done(group, store)
-        count = self._default_chunks() if group is None or done is None else int(group.attrs["chunks"])
+        exists = store is not None and Path(store, "zarr.json").is_file()
+        group = stores.open_root(store, "r") if exists else None
+        count, done = None, None
+        if group is not None and self._belongs(group, store):
+            count = int(group.attrs["chunks"])
+            with suppress(LookupError, TypeError, ValueError):  # metadata that a run restores
+                done = self._done(group, store)[0]
+        count = count or self._default_chunks()
         tasks = self._ranges(count)
-        missing = np.ones((self._outer, len(tasks)), bool) if done is None else done == 0
+        missing = np.ones((self._outer, len(tasks)), bool) if done is None else ~done
         states_left = int((missing * [self._states(*each) for each in tasks]).sum())
         threads = workers or os.cpu_count() or 1
         elapsed, of_processor = self._state_seconds * states_left if states_left else (0.0, 0.0)
         at_once = max(1, min(threads, int(missing.sum())))
-        per_state = sum(8 * w.labels.size for w in self._wanted if w.of.reduce is None) + (1 if self._stored else 0)
+        per_state = sum(8 * w.labels.size for w in self._wanted if w.of.reduce is None) + bool(self._stored_names)
         chunks, small = self._outer * self._chunks, sum(x.nbytes for x in self._start(1).values())
         size = self.plan.states * per_state + chunks * small
         inputs = 8 * 4 * self.robot.nv * math.prod(self._tile)
@@ -372,8 +381,10 @@ class Study:
         )
 
     @property
-    def _stored(self) -> bool:
-        return any(w.of.reduce is None for w in self._wanted)
+    def _stored_names(self) -> list[str]:
+        """The arrays of every state."""
+        names = [w.name for w in self._wanted if w.of.reduce is None]
+        return [*names, "code"] if names else []
 
     @cached_property
     def _state_seconds(self) -> Array:
@@ -450,7 +461,7 @@ class Study:
             chunk = (*kept, *reduced)
             shape = _shape(chunk)
             stored = {w.name: np.empty((*shape, w.labels.size)) for w in self._wanted if w.of.reduce is None}
-            if self._stored:
+            if self._stored_names:
                 stored["code"] = np.zeros(shape, np.uint8)
             # With a sweep, rows along the last dimension, one after the other.
             for row in blocks(shape, shape if sweep is None else (*(1 for _ in shape[1:]), shape[-1])):
@@ -608,12 +619,12 @@ class Study:
         for name, given in (("workers", workers), ("chunks", chunks)):
             if given is not None and given < 1:
                 raise wrong(name, f"must be at least 1, found {given}")
-        with _locked(store):
-            with _writing(store):
+        with stores.locked(store):
+            with stores.writing(store):
                 group, done = self._open(store, chunks)
             count = int(group.attrs["chunks"])
             ranges = self._ranges(count)
-            missing = [(k, *ranges[t]) for k, t in np.argwhere(done == 0).tolist()]
+            missing = [(k, *ranges[t]) for k, t in np.argwhere(~done).tolist()]
             finished = done.size - len(missing)
             with self._executor(workers, scheduler) as (submit, most):
                 waiting, queue = dict[Future[Any], tuple[int, int, int]](), iter(missing)
@@ -626,7 +637,7 @@ class Study:
                         for future in wait(waiting, return_when=FIRST_COMPLETED).done:
                             k, first, _ = waiting.pop(future)
                             results = future.result()
-                            with _writing(store):
+                            with stores.writing(store):
                                 self._write(group, k, first, count, results)
                             finished += 1
                             if progress is not None:
@@ -635,14 +646,28 @@ class Study:
                     for future in waiting:
                         future.cancel()
                     raise
-            result = self.results(group)
-            if store is not None and not group.attrs.get("complete"):
-                small = result.drop_vars([w.name for w in self._wanted if w.of.reduce is None])
-                names = {name: x.astype(object) for name, x in small.coords.items() if x.dtype.kind == "U"}
-                with _writing(store):
-                    small.assign_coords(names).to_zarr(str(Path(store)), group="result", mode="w", consolidated=False)
-                    group.attrs["complete"] = True
+            result = self.results(group, store)
+            if store is not None:
+                self._keep(result, store)
             return result
+
+    def _keep(self, result: Any, store: Any) -> None:
+        """Writes the reductions to the group `result`, unless the same are in it."""
+        small = result.drop_vars([w.name for w in self._wanted if w.of.reduce is None])
+        names = {name: x.astype(object) for name, x in small.coords.items() if x.dtype.kind == "U"}
+        small = small.assign_coords(names)
+        try:
+            with load("a study", "xarray").open_zarr(str(Path(store)), group="result", consolidated=False) as kept:
+                if kept.load().identical(small):
+                    return
+        except Exception as error:  # noqa: BLE001  missing, damaged, or not written completely
+            _LOG.debug("writes the group result of %s: %s", store, error)
+        # A missing chunk reads as the fill value: -1 is not a count, and of an index it means none.
+        encoding: dict[str, Any] = {str(name): {"compressors": stores.codecs()} for name in small.variables}
+        for name in [name for name, x in small.variables.items() if x.dtype.kind == "i"]:
+            encoding[name]["fill_value"] = -1
+        with stores.writing(store):
+            small.to_zarr(str(Path(store)), group="result", mode="w", consolidated=False, encoding=encoding)
 
     @contextmanager
     def _executor(self, workers: int | None, scheduler: str | None) -> Iterator[tuple[Callable[..., Future[Any]], int]]:
@@ -662,76 +687,107 @@ class Study:
             count = sum(each["nthreads"] for each in client.scheduler_info(n_workers=-1)["workers"].values())
             yield partial(executor.submit, _remote, content, expected), 2 * max(count, 1)
 
-    def _done(self, group: Any, store: Any) -> Array | None:
-        """Returns which tasks are done in the group of a store, (outer, tasks); None if it is not ready."""
-        if "fingerprint" not in group.attrs:
-            if list(group.members()):
-                raise _unusable(store, f"is no store of a study: {_ANOTHER}")
-            return None
-        if group.attrs["fingerprint"] != self.fingerprint:
-            of = f"({group.attrs['robot']}, {group.attrs['fingerprint']})"
-            raise _unusable(store, f"has results of another robot or study {of}: {_ANOTHER}")
-        if not group.attrs["ready"]:
-            return None
-        done: Array = group["partial/done"][:]
-        if group.attrs["made_with"] != self.made_with and not done.all():
-            which = f"{group.attrs['made_with']}; here, with {self.made_with}, results may have other last bits"
-            raise _unusable(store, f"was begun with {which}: complete it there, or {_ANOTHER}")
-        return done
+    def _belongs(self, group: Any, store: Any) -> bool:
+        """Returns whether a store has results; raises the error if they are of another study."""
+        if (fingerprint := group.attrs.get("fingerprint")) not in (None, self.fingerprint):
+            study = f"({group.attrs['robot']}, {fingerprint})"
+            raise unusable(store, f"has results of another robot or study {study}: {ANOTHER}")
+        return fingerprint is not None
 
-    def _open(self, store: Any, chunks: int | None) -> tuple[Any, Array]:
+    def _done(self, group: Any, store: Any) -> tuple[Any, list[Path]]:
+        """Returns which tasks are done, (outer, tasks), and files that are missing or damaged: their tasks are not.
+
+        The chunks of stored states are not read: their checksums are verified when they are.
+        """
+        ranges, results, faulty = self._ranges(int(group.attrs["chunks"])), group["partial/tasks"], list[Path]()
+        states, sound = [group[name] for name in self._stored_names], stores.is_readable(results)
+        done = np.zeros((self._outer, len(ranges)), bool)
+        for k, t in np.ndindex(done.shape):
+            if (file := stores.chunk_file(results, store, (k, t))).is_file():
+                kept = np.unravel_index(k, self._kept) if self._kept else ()
+                chunks = blocks(self._reduced, self._chunk, *ranges[t])
+                firsts = [(*map(int, kept), *(part.start for part in chunk)) for chunk in chunks]
+                files = [stores.chunk_file(array, store, first) for array in states for first in firsts]
+                bad = [] if sound or stores.is_readable(results, (k, t)) else [file]
+                bad += [file for file in files if not file.is_file()]
+                done[k, t] = not bad
+                faulty += bad
+        return done, faulty
+
+    def _open(self, store: Any, chunks: int | None) -> tuple[Any, Any]:
         """Returns the group of a store, which is made if it is new, and which tasks are done."""
-        zarr = load("a study", "zarr")
-        group = zarr.open_group(zarr.storage.MemoryStore() if store is None else str(Path(store)), mode="a")
-        if (done := self._done(group, store)) is not None:
-            return group, done
-        for name in [name for name, _ in group.members()]:  # an earlier run ended while it made them
-            del group[name]
-        count = chunks or self._default_chunks()
-        tasks = len(self._ranges(count))
-        about = {"robot": self.robot.name, "fingerprint": self.fingerprint, "made_with": self.made_with}
-        group.attrs.update({**about, "chunks": count, "ready": False})
-        parts = group.require_group("partial")
+        content: dict[str, Any] = {}
+        group = stores.memory_root(content) if store is None else stores.open_root(store, "a")
+        if not self._belongs(group, store):
+            about = {"robot": self.robot.name, "fingerprint": self.fingerprint, "made_with": self.made_with}
+            stores.seal(group, {**about, "chunks": chunks or self._default_chunks()})
+        count = int(group.attrs["chunks"])
+        self._create(stores.memory_root(content), count)
+        if store is None:
+            return group, np.zeros((self._outer, len(self._ranges(count))), bool)
+        stores.restore(store, content)
+        done, faulty = self._done(group, store)
+        if faulty:
+            names = ", ".join(map(str, faulty[:8])) + f" and {len(faulty) - 8} more" * (len(faulty) > 8)
+            _LOG.warning("computes again what missing or damaged files had: %s", names)
+        if group.attrs["made_with"] != self.made_with and not done.all():
+            reason = f"{group.attrs['made_with']}; here, with {self.made_with}, results may have other last bits"
+            raise unusable(store, f"was begun with {reason}: complete it there, or {ANOTHER}")
+        for file in faulty:
+            file.unlink(missing_ok=True)
+        return group, done
 
-        def new(at: Any, name: str, shape: Any, chunks: Any, dtype: Any = "u1", fill: float = 0, **labels: Any) -> None:
-            at.create_array(name, shape=shape, chunks=chunks, dtype=dtype, fill_value=fill, **labels)
-
-        for name, x in self._start(1).items():
-            n, size, core = (self._chunks, count, x.shape[1:]) if _by_chunk(name) else (tasks, 1, x.shape)
-            new(parts, name, (self._outer, n, *core), (1, size, *core), x.dtype)
-        chunk, dims = (*(1 for _ in self._kept), *self._chunk), list(self.plan.dims)
+    def _create(self, group: Any, count: int) -> None:
+        """Creates the arrays: a chunk for each task with its 64-bit numbers, and those of stored states."""
+        size = sum(x.size for x in self._start(count).values())
+        tasks = {"shape": (self._outer, len(self._ranges(count)), size), "chunks": (1, 1, size), "dtype": "i8"}
+        group.require_group("partial").create_array("tasks", compressors=stores.codecs(), **tasks)
+        shape, dims = (*(1 for _ in self._kept), *self._chunk), list(self.plan.dims)
         for wanted in self._wanted:
             if wanted.of.reduce is None:
                 core, own = wanted.labels.shape, wanted.labels
+                sizes = {"shape": (*self.plan.shape, *core), "chunks": (*shape, *core), "dtype": "f8"}
                 labels: dict[str, Any] = {"dimension_names": [*dims, *map(str, own.dims)]}
                 labels |= {"attributes": {k: str(v) for k, v in own.attrs.items()}}
-                new(group, wanted.name, (*self.plan.shape, *core), (*chunk, *core), "f8", np.nan, **labels)
-        if self._stored:
-            new(group, "code", self.plan.shape, chunk, dimension_names=dims)
-        new(parts, "done", (self._outer, tasks), (1, 1))
-        group.attrs["ready"] = True
-        return group, np.zeros((self._outer, tasks))
+                group.create_array(wanted.name, fill_value=np.nan, compressors=stores.codecs(), **sizes, **labels)
+        if self._stored_names:
+            sizes = {"shape": self.plan.shape, "chunks": shape, "dtype": "u1", "dimension_names": dims}
+            group.create_array("code", fill_value=NOT_COMPUTED, compressors=stores.codecs(), **sizes)
 
     def _write(self, group: Any, outer: int, first: int, count: int, results: dict[str, Any]) -> None:
-        parts, task = group["partial"], first // count
-        for at, stored in results.pop("states"):
-            for name, x in stored.items():
-                group[name][at] = x.reshape((*_shape(at), *group[name].shape[len(at) :]))
-        for name, x in results.items():
-            parts[name][outer, slice(first, first + len(x)) if _by_chunk(name) else task] = x
-        parts["done"][outer, task] = 1
+        def put(array: Any, index: Any, x: Any) -> None:  # chunks of zeros too, so that a missing one is noticed
+            array.with_config({"write_empty_chunks": True})[index] = x
 
-    def results(self, group: Any) -> Any:
+        for chunk, stored in results.pop("states"):
+            for name, x in stored.items():
+                put(group[name], chunk, x.reshape((*_shape(chunk), *group[name].shape[len(chunk) :])))
+        padded = self._start(count)  # the last task may have fewer chunks
+        for name, x in results.items():
+            padded[name][tuple(map(slice, x.shape))] = x
+        numbers = np.concatenate([x.ravel().view("i8") for x in padded.values()])
+        put(group["partial/tasks"], (outer, first // count), numbers)
+
+    def _parts(self, group: Any) -> dict[str, Array]:
+        """Returns the results of all tasks by name, (outer, tasks, ..)."""
+        numbers, parts, first = group["partial/tasks"][:], dict[str, Array](), 0
+        for name, x in self._start(int(group.attrs["chunks"])).items():
+            part = np.ascontiguousarray(numbers[:, :, first : first + x.size]).view(x.dtype)
+            parts[name], first = part.reshape(*part.shape[:2], *x.shape), first + x.size
+        return parts
+
+    def results(self, group: Any, store: Any = None) -> Any:
         """Returns the results in a complete store."""
         xarray = load("a study", "xarray")
         dims, shape = self.plan.dims[: len(self._kept)], self._kept
         variables: dict[str, Any] = {}
-        parts = group["partial"]
-        counts = parts["count"][:].sum(axis=1)
+        parts = self._parts(group)
+        counts = parts["count"].sum(axis=(1, 2))
         for wanted in self._wanted:
             name, labels = wanted.name, wanted.labels
             if wanted.of.reduce is None:
-                lazy = load("a study", "dask.array").from_zarr(group[name])
+                array = group[name]
+                states = stores.StoredStates(array, store)
+                lazy = load("a study", "dask.array").from_array(states, chunks=array.chunks, name=False)
                 variables[name] = ((*self.plan.dims, *labels.dims), lazy, labels.attrs)
                 continue
 
@@ -740,7 +796,7 @@ class Study:
                 variables[f"{of.name}_{what}"] = ((*dims, *of.labels.dims, *more), values, attributes)
 
             if f"{name} extremes" in parts:
-                extremes, places = parts[f"{name} extremes"][:], parts[f"{name} places"][:]
+                extremes, places = parts[f"{name} extremes"], parts[f"{name} places"]
                 best = extremes.min(axis=1)
                 same = (extremes == best[:, None]) & (places >= 0)
                 index = np.where(same, places, np.iinfo(np.int64).max).min(axis=1)
@@ -759,16 +815,16 @@ class Study:
                     "range": json.dumps(wanted.of.range, default=np.ndarray.tolist),
                     "range_units": labels.attrs["units"],
                 }
-                put("histogram", parts[f"{name} histogram"][:].sum(axis=1), about, f"{name}_bin")
+                put("histogram", parts[f"{name} histogram"].sum(axis=1), about, f"{name}_bin")
             for each, (power, root) in _ROOTS.items():
                 if each in wanted.of.reduce:
-                    sums = parts[f"{name} sums"][:, :, power - 1]
+                    sums = parts[f"{name} sums"][..., power - 1, :].reshape(self._outer, -1, labels.size)
                     total = np.array([[math.fsum(column) for column in of.T] for of in sums]).reshape(len(sums), -1)
                     put(each, root(total / np.where(counts, counts, np.nan)[:, None]), labels.attrs)
         result = xarray.Dataset(variables)
         for labels in (self.plan.coordinates(), *(w.labels.indexes for w in self._wanted)):
             result = result.assign_coords({n: (n, list(x)) for n, x in labels.items() if n in result.dims})
-        codes, first = parts["codes"][:].sum(axis=(0, 1)), parts["first"][:]
+        codes, first = parts["codes"].sum(axis=(0, 1)), parts["first"]
         named = dict(zip(("not finite", *BEYOND), codes.tolist(), strict=True))
         where = [int(x[x >= 0].min()) if (x >= 0).any() else -1 for x in np.moveaxis(first, -1, 0)]
         return result.assign_attrs(
@@ -790,11 +846,6 @@ def _shifted(inner: Sequence[slice], outer: Sequence[slice]) -> list[slice]:
     return [slice(a.start + b.start, a.start + b.stop) for a, b in zip(outer, inner, strict=True)]
 
 
-def _by_chunk(name: str) -> bool:
-    """Returns whether a result of a task has a row for each chunk."""
-    return name == "count" or name.endswith(" sums")
-
-
 def _range(of: Output, entries: int) -> tuple[Array, Array]:
     """Returns the lower and upper ends of a histogram, (entries,) each."""
     try:
@@ -802,41 +853,6 @@ def _range(of: Output, entries: int) -> tuple[Array, Array]:
     except (TypeError, ValueError):
         ends = np.full((entries, 2), np.nan)
     return np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1])
-
-
-def _unusable(store: Any, text: str) -> FailedPreconditionError:
-    return FailedPreconditionError(f"the store '{store}' {text}", path="store")
-
-
-@contextmanager
-def _writing(store: Any) -> Iterator[None]:
-    """Raises errors of the operating system as `FailedPreconditionError` of the store."""
-    try:
-        yield
-    except OSError as error:
-        text = (
-            f"cannot be written ({error.strerror or error}): remove the cause and run again to continue, or {_ANOTHER}"
-        )
-        raise _unusable(store, text) from None
-
-
-@contextmanager
-def _locked(store: Any) -> Iterator[None]:
-    """Holds the lock of a store. The system releases it when the process ends in any way."""
-    if store is None:
-        yield
-        return
-    with _writing(store):
-        Path(store).mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(store, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise _unusable(store, "is written by another run: wait until it ends, or name another one") from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @lru_cache(maxsize=8)

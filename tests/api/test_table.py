@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import pydoc
+import re
 import typing
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, GaitQueries, Query, RobotQueries
+from docs.pages import ROOT
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, GaitQueries, Query, RobotQueries, TheoryQueries
 from dyn_service.api.results import ConstraintForces, Energy, SegmentLoads, Trajectory
+from dyn_service.engine.robot import Robot
 from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
 
 
@@ -130,3 +134,24 @@ def test_repr_of_a_result_gives_shapes_units_and_first_entries() -> None:
     forces = np.zeros((3, 2, 3))  # a named tuple unpacks as before
     assert repr(SegmentLoads(forces, forces)).startswith("SegmentLoads(\n    force: (3, 2, 3) N: 0, 0, 0, 0, ...")
     assert "total: 2 J" in repr(Energy(*map(np.float64, (1.0, 1.0, 2.0, 0.0))))
+
+
+def test_queries_of_theory_have_sections_of_their_own() -> None:
+    """In the reference and in `help(Robot)`: those whose rows say so, and no other ones."""
+    theory = {row.name for row in ROWS if row.theory}
+    assert {"influence_operators", "branch_inertias", "segment_matrices"} <= theory
+    assert not {"inverse_dynamics", "mass_matrix", "simulate"} & theory
+    page = (ROOT / "docs" / "queries.md").read_text(encoding="utf-8")
+    sections = {
+        part.partition("\n")[0]: set(re.findall(r"^### `(\w+)`$", part, re.MULTILINE)) for part in page.split("\n## ")
+    }
+    assert sections["Queries of theory"] == theory
+    assert sections["Queries on a robot"] == {row.name for row in QUERIES.values() if not row.theory}
+    shown: dict[str, set[str]] = {}
+    for part in pydoc.plain(pydoc.render_doc(Robot)).split("Methods inherited from ")[1:]:
+        names = re.findall(r"^ \|  (\w+)\(", part, re.MULTILINE)
+        shown[part.partition(":")[0].rpartition(".")[2]] = set(names)
+    of_robot = {row.name for row in ROWS if hasattr(RobotQueries, row.name)}
+    assert shown["TheoryQueries"] == theory & of_robot
+    assert shown["RobotQueries"] & of_robot == of_robot - theory - set(vars(Robot))
+    assert vars(TheoryQueries).keys() >= theory & of_robot

@@ -6,6 +6,8 @@ matrices that the document prints for its examples.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -302,6 +304,18 @@ class TestExamples:
             if len(q) > 1:
                 same(found.velocity_loads[0], np.zeros(6))
 
+    def test_example_1_between_m3_and_m4(self) -> None:
+        """Psi^T (B - Y^T F-bar) = [s~ m g e_y; -m theta-dot^2 s + m g e_y], and f - C = tau - m g L sin(theta)."""
+        robot, theta, rate, tau, m, g, L = Robot.from_urdf(URDF / "pendulum.urdf"), 0.7, 1.5, 0.4, 1.2, 9.81, 0.5
+        found = robot.newton_euler_blocks([theta], [rate], frame="world")
+        s, e_y = L * np.array([np.sin(theta), -np.cos(theta), 0.0]), np.eye(3)[1]
+        Y = OF_DOCUMENT @ found.external_lever[0] @ OF_DOCUMENT.T
+        same(Y.T, np.block([[np.eye(3), skew(s)], [np.zeros((3, 3)), np.eye(3)]]))
+        loads = OF_DOCUMENT @ (found.velocity_loads[0] - found.external_lever[0].T @ found.external_loads[0])
+        same(loads, np.concatenate([np.cross(s, m * g * e_y), -m * rate**2 * s + m * g * e_y]))
+        same(tau - (OF_DOCUMENT @ found.free_axis[0]) @ loads, tau - m * g * L * np.sin(theta))
+        same(robot.bias_forces([theta], [rate])[0], m * g * L * np.sin(theta))
+
     def test_y_and_f_bar_of_both_examples(self) -> None:
         """F-bar_1 = [0; -m_1 g e_y] and Y^T F-bar = [-s~ m g e_y; -m g e_y]; on the base f e_x too, and Y_1 = e."""
         s, g = 0.5 * np.array([np.sin(0.7), -np.cos(0.7), 0.0]), 9.81
@@ -317,6 +331,69 @@ class TestExamples:
             Y = OF_DOCUMENT @ blocks.external_lever[-1] @ OF_DOCUMENT.T
             applied = Y.T @ (OF_DOCUMENT @ blocks.external_loads[-1])
             same(applied, np.concatenate([-np.cross(s, 1.2 * g * e_y), -1.2 * g * e_y]))
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_p4_and_both_algorithms(width: int) -> None:
+    """The series (P3), (P4) and the two passes, for a matrix A_i of each body of Fig. 2."""
+    tree = Robot.from_urdf(URDF / "ten_body_tree.urdf").topology()
+    rng, parents, n = np.random.default_rng(0), tree.parent.astype(int), 10
+    A, x = rng.normal(size=(n, width, width)), rng.normal(size=(n, width))
+    blocks = np.zeros((n, width, n, width))
+    for i, parent in enumerate(parents):
+        if parent >= 0:
+            blocks[i, :, parent] = A[i]
+    Phi = blocks.reshape(n * width, n * width)
+    powers = [np.linalg.matrix_power(Phi, k) for k in range(int(tree.nilpotency) + 1)]
+    assert not powers[-1].any()
+    assert powers[-2].any()
+    outward, inward = np.zeros_like(x), x.copy()
+    for i, parent in enumerate(parents):
+        outward[i] = x[i] + (A[i] @ outward[parent] if parent >= 0 else 0.0)
+    for i in range(n - 1, 0, -1):
+        inward[parents[i]] += A[i].T @ inward[i]
+    np.testing.assert_allclose(sum(powers[:-1]) @ x.ravel(), outward.ravel(), rtol=0, atol=1e-13)  # (P3)
+    transposed = sum(np.linalg.matrix_power(Phi.T, k) for k in range(int(tree.nilpotency)))
+    np.testing.assert_allclose(transposed @ x.ravel(), inward.ravel(), rtol=0, atol=1e-13)  # (P4)
+    np.testing.assert_allclose(transposed, np.linalg.inv(np.eye(n * width) - Phi.T), rtol=0, atol=1e-13)
+
+
+def test_composite_inertias_give_each_entry_of_the_mass_matrix() -> None:
+    """M_ij = G_j^T D_k^T .. D_i^T M^c_i G_i, and 0 off the chains: the entries that Q2 counts."""
+    robot = Robot.from_urdf(URDF / "ten_body_tree.urdf")
+    q, tree = np.linspace(-0.9, 0.9, 10), robot.topology()
+    blocks, parents = robot.newton_euler_blocks(q, 0 * q), tree.parent.astype(int)
+    composite = blocks.inertia.copy()
+    for i in range(9, 0, -1):
+        composite[parents[i]] += blocks.influence[i].T @ composite[i] @ blocks.influence[i]
+    M = np.zeros((10, 10))
+    for i in range(10):
+        load, j = composite[i] @ blocks.free_axis[i], i
+        while j >= 0:
+            M[i, j] = M[j, i] = blocks.free_axis[j] @ load
+            load, j = blocks.influence[j].T @ load, parents[j]
+    np.testing.assert_allclose(M, robot.mass_matrix(q), rtol=0, atol=1e-13)
+
+
+def test_20_the_force_along_z_of_a_joint_that_turns_about_x() -> None:
+    """The document's example: G = [e^x; 0], G-bar^c = [0; e^z], f-bar^c = G-bar^c . F, in the joint's frame."""
+    text = (URDF / "double_pendulum.urdf").read_text(encoding="utf-8")
+    robot = Robot.from_urdf(re.sub(r'<axis xyz="[^"]*"', '<axis xyz="1 0 0"', text))
+    q, v, tau = np.array([0.3, 0.4]), np.array([0.5, -0.6]), np.array([1.0, 2.0])
+    joint = robot.joint_names[1]
+    loads = robot.constraint_forces(q, v, tau)
+    row = list(robot.all_joint_names).index(joint)
+    F, e = loads.wrench[row], np.eye(3)
+    G, along_z = np.concatenate([e[0], 0 * e[0]]), np.concatenate([0 * e[2], e[2]])
+    np.testing.assert_allclose(G @ F, tau[1], rtol=0, atol=1e-12)  # the free axis carries the effort
+    np.testing.assert_allclose(robot.constraint_basis(joint).T @ G, 0.0, atol=1e-15)
+    np.testing.assert_allclose(loads.component(joint, "force z"), along_z @ F, rtol=1e-14)
+    assert abs(along_z @ F) > 1.0
+
+
+def skew(a: np.ndarray) -> np.ndarray:
+    """The matrix of the cross product with a."""
+    return np.asarray(np.cross(np.eye(3), a))
 
 
 def e_plus(Phi: np.ndarray) -> np.ndarray:
