@@ -72,7 +72,7 @@ from dyn_service.model.tree import Tree
 from dyn_service.parsing import files as reading
 from dyn_service.parsing import xacro
 from dyn_service.parsing.report import Receipt
-from dyn_service.parsing.urdf import loaded, reader
+from dyn_service.parsing.urdf import reader
 from dyn_service.parsing.xml_elements import ReadLimits
 from dyn_service.support.suggestions import known_instead
 
@@ -177,8 +177,7 @@ class Robot(RobotQueries):
         is_text = isinstance(source, str | bytes | os.PathLike)
         if is_text and str(source).endswith(xacro.SUFFIX):
             raise InvalidArgumentError(f"{source} is a xacro file: Robot.from_file runs it", path="source")
-        description = reader.read(source, limits=limits) if is_text else loaded.read(source)
-        return cls(reading.completed(description, root, joints, mimic, loops))
+        return cls(reading.completed(reader.read(source, limits=limits), root, joints, mimic, loops))
 
     @classmethod
     def from_file(

@@ -318,13 +318,10 @@ def _massless(description: Description) -> Iterator[Note]:
     inboard = {joint.child: joint for joint in description.joints}
     order = outward(description)
     welded = {link.name: link.inertial.mass if link.inertial else 0.0 for link in description.links}
-    beyond = dict(welded)
+    beyond = _carried(description)
     for name in reversed(order):
-        if name in inboard:
-            joint = inboard[name]
-            beyond[joint.parent] += beyond[name]
-            if not joint.moves.nv:
-                welded[joint.parent] += welded[name]
+        if name in inboard and not inboard[name].moves.nv:
+            welded[inboard[name].parent] += welded[name]
     links = {link.name: link for link in description.links}
     for name in order:
         if links[name].added and beyond[name]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +34,7 @@ REAL = (
     "z1_description/urdf/z1.urdf",
 )
 OWN = [path.stem for path in ROBOTS]
+HINGE = '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint>'
 HELD = '<link name="world"/><joint name="j" type="fixed"><parent link="world"/><child link="a"/></joint>'
 TO_THE_BIT = {"cart_pendulum", "double_pendulum", "panda", "pendulum", "scara", "upper_body", "ur5e"}
 """Our robots whose frames are rotated by quarter turns, which no format rounds."""
@@ -99,6 +101,24 @@ def test_a_fixed_root_is_held_in_sdf(held: str, name: str) -> None:
         (name, "fixed", "world", "a")
     ]
     assert not any("floats" in note.text for note in back.notes)
+
+
+FLAT = '<inertia ixx="{0}" ixy="0" ixz="0" iyy="{1}" iyz="0" izz="{2}"/>'
+SMALL = '<inertia ixx="3e-9" ixy="1e-9" ixz="0" iyy="3e-9" iyz="0" izz="3e-9"/>'
+
+
+@pytest.mark.parametrize(
+    ("inertia", "is_possible"),
+    [(FLAT.format(0.125, 0.25, 0.375), True), (FLAT.format(0.125, 0.25, 0.376), False), (SMALL, True)],
+)
+def test_inertias_that_mujoco_takes(inertia: str, is_possible: bool) -> None:
+    """A lamina has the largest moment that MuJoCo takes; small parts have moments of 1e-9 kg m^2."""
+    inertial = f'<inertial><mass value="1"/>{inertia}</inertial>'
+    robot = read_text(f'<robot name="r"><link name="a"/><link name="b">{inertial}</link>{HINGE}</robot>')
+    text, notes = written(robot, "mjcf")
+    assert any("principal moments" in note.text for note in notes) != is_possible
+    with nullcontext() if is_possible else pytest.raises(ValueError, match="inertia"):
+        mujoco.MjModel.from_xml_string(text)
 
 
 @pytest.mark.parametrize("way", ["urdf", "sdf", "mjcf"])

@@ -69,8 +69,9 @@ def test_a_rotor_takes_the_reduction_of_the_robots_file(tmp_path: Path) -> None:
     assert tree.passive.armature[0] == 2e-4 * 10**2
 
 
-def test_the_least_width_of_friction_is_a_step() -> None:
+def test_the_least_width_of_friction_is_a_step(tmp_path: Path) -> None:
     """At rest nothing rubs, and whatever moves has all of it against it."""
+    assert MIN_WIDTH in arm(tmp_path, f"  hinge: {{friction_width: {MIN_WIDTH}}}").passive.width
     described = read_text(ARM.format(more=""))
     joints = [replace(joint, friction_width=MIN_WIDTH) for joint in described.joints if joint.name == "hinge"]
     robot = Robot(replace(described, joints=(*joints, *described.joints[1:])))

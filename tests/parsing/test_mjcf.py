@@ -45,6 +45,8 @@ def shapes(*geoms: str, compiler: str = "") -> str:
 
 TIP = '<geom size="0.02" pos="0.02 0 0"/>'
 
+DEFAULTS = {"motor": 'gear="3" armature="0.01"', "general": 'gear="2"', "position": 'armature="0.02" gear="5"'}
+
 MODELS = {
     "diaginertia": arm(),
     "quat": arm(turn='quat="0.5 0.1 0.7 -0.2"'),
@@ -202,6 +204,16 @@ MODELS = {
         joint='damping="0.3" armature="0.05"',
         tail='<actuator><motor joint="elbow" gear="7" armature="0.002"/><general joint="elbow" damping="0.1" gear="3"/>'
         '<motor name="m" joint="shoulder" gear="2"/></actuator>'
+    ),
+    **{
+        f"defaults of kinds of actuators, {', '.join(kinds)}": arm(
+            head=f"<default>{' '.join(f'<{kind} {DEFAULTS[kind]}/>' for kind in kinds)}</default>",
+            tail='<actuator><motor joint="elbow"/><position joint="shoulder" kp="1"/></actuator>',
+        )
+        for kinds in (("motor", "general"), ("general", "motor"), ("position",))
+    },
+    "gravity switched off by the first of two options": arm(
+        head='<option><flag gravity="disable"/></option><option><flag contact="disable"/></option>',
     ),
     "what stands beside": arm(
         head='<option gravity="0 0 -1.6" wind="1 0 0" density="1.2" timestep="0.01"><flag gravity="disable"/></option>'

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import mujoco
+import numpy as np
 import pytest
 
 from dyn_service.engine.robot import Robot
@@ -118,6 +120,7 @@ TOLD = {
     jointed('stiffness="1 2 3"'): ("joint 'j'", "stiffness: the quadratic and cubic terms are ignored"),
     jointed('springdamper="1 1" stiffness="3" damping="2"'): ("joint 'j'", "springdamper: ignored"),
     jointed('stiffness="3" springyield="1"'): ("joint 'j'", "springyield"),
+    jointed('stiffness="3" springdamper="1 0"'): ("joint 'j'", "springdamper: ignored"),
     jointed('type="ball" stiffness="3"'): ("joint 'j'", "stiffness 3 N m/rad is ignored"),
     jointed('type="ball" range="0 1"'): ("joint 'j'", "range: ignored on ball joints"),
     jointed('actuatorfrcrange="-1 2"'): ("joint 'j'", "actuatorfrcrange -1 to 2: ignored"),
@@ -208,6 +211,29 @@ def test_limits_in_radians() -> None:
     assert joint.limit.effort == 7.0
     assert read_text(jointed('range="-1 1"', head='<compiler angle="radian"/>')).joints[0].limit.lower == -1.0  # type: ignore[union-attr]
     assert read_text(jointed('range="-1 1" limited="false"')).joints[0].limit is None
+
+
+@pytest.mark.parametrize(("ends", "is_refused"), [("0 0", False), ("20 20", True), ("10 20", True)])
+def test_a_range_without_room_and_autolimits(ends: str, is_refused: bool) -> None:
+    """As MuJoCo has it: equal ends are no limit; without autolimits only the default, 0 0, is no mistake."""
+    free = jointed(f'range="{ends}"')
+    assert (read_text(free).joints[0].type, bool(mujoco.MjModel.from_xml_string(free).jnt_limited[0])) == (
+        ("revolute", True) if ends == "10 20" else ("continuous", False)
+    )
+    text = jointed(f'range="{ends}"', head='<compiler autolimits="false"/>')
+    for read, fault in ((read_text, UrdfError), (mujoco.MjModel.from_xml_string, ValueError)):
+        with pytest.raises(fault) if is_refused else nullcontext():
+            read(text)
+
+
+def test_links_between_the_joints_of_a_body_have_no_warning() -> None:
+    text = made(f'<body name="b"><joint name="j"/><joint name="k" axis="1 0 0"/>{BALL}</body>')
+    assert not [note for note in read_text(text).notes if note.kind == "warning"]
+
+
+def test_a_rest_position_without_a_spring_is_none() -> None:
+    assert read_text(jointed('springref="30"')).joints[0].rest == 0.0
+    assert read_text(jointed('springref="30" stiffness="1"')).joints[0].rest == pytest.approx(np.pi / 6)
 
 
 def test_a_robot_in_several_files(tmp_path: Path) -> None:

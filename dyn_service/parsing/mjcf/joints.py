@@ -15,7 +15,7 @@ from dyn_service.model.description import Joint, Limit, Mimic, Note
 from dyn_service.model.passive import reflected
 from dyn_service.parsing import quantities
 from dyn_service.parsing.joint_chains import Roots
-from dyn_service.parsing.mjcf.values import Classes, Values
+from dyn_service.parsing.mjcf.values import ACTUATOR, Classes, Values
 from dyn_service.parsing.pose import Pose
 from dyn_service.parsing.quantities import Place, named, quoted, unused
 from dyn_service.parsing.xml_elements import Element, Unread
@@ -102,7 +102,7 @@ class Joints:
             text = f"armature {joint.armature:g} is ignored: not supported on free joints"
             self._notes.append(place.note("reported", text))
             joint = replace(joint, armature=0.0)
-        if (values.vector("springdamper", (0.0, 0.0)) > 0.0).all():
+        if values.vector("springdamper", (0.0, 0.0)).any():
             text = "springdamper: ignored, with the joint's stiffness and damping; MuJoCo derives both from inertia"
             self._notes.append(place.note("reported", text))
             joint = replace(joint, stiffness=0.0, damping=0.0)
@@ -249,8 +249,7 @@ class Rest:
     def _actuator(self, element: Element, joints: dict[str, Joint]) -> None:
         name = element.attributes.get("name", "")
         place = self._place(element, named("actuator", name) if name else f"actuator <{element.tag}>")
-        # All actuators have the defaults of <general>; shortcuts have additional ones.
-        values = self._classes.values(element, None, "general", element.tag)
+        values = self._classes.values(element, None, ACTUATOR)
         on = element.attributes.get("joint")
         others = (f"{what} {quoted(element.attributes[what])}" for what in _DRIVEN if what in element.attributes)
         drives = f"joint {quoted(on)}" if on else ", ".join(others)

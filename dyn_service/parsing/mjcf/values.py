@@ -26,11 +26,13 @@ MAIN = "main"
 
 ORIENTATIONS = ("quat", "axisangle", "xyaxes", "zaxis", "euler")
 
-CLASSED = (
-    "joint", "geom", "mesh", "equality", "general", "motor", "position", "velocity", "intvelocity", "damper",
-    "cylinder", "muscle", "adhesion", "pid", "dcmotor", "plugin",
+ACTUATOR = "general"
+_ACTUATORS = (
+    ACTUATOR, "motor", "position", "velocity", "intvelocity", "damper", "cylinder", "muscle", "adhesion", "pid",
+    "dcmotor", "plugin",
 )  # fmt: skip
-"""Elements whose defaults are read."""
+CLASSED = {tag: tag for tag in ("joint", "geom", "mesh", "equality")} | dict.fromkeys(_ACTUATORS, ACTUATOR)
+"""Elements whose defaults are read, with the name of the defaults: all actuators have the same, as in MuJoCo."""
 
 MAX_CLASSES = 2000
 """Maximum number of classes; real robots have some tens."""
@@ -140,7 +142,7 @@ class Values:
         if bounds is not None:
             bounds[np.abs(bounds) >= 1e308] *= np.inf
         said = self.choice(flag, ("true", "false", "auto"), "auto")
-        if said == "auto" and bounds is not None and bounds[0] != bounds[1] and not self.settings.autolimits:
+        if said == "auto" and bounds is not None and bounds.any() and not self.settings.autolimits:
             raise self.place.fault(f'there is a {name} and no {flag}, which <compiler autolimits="false"> requires')
         if said == "false" or bounds is None or (said == "auto" and not bounds[0] < bounds[1]):
             if said == "true":
@@ -211,8 +213,8 @@ class Classes:
             while pending:
                 outer, of = pending.pop()
                 for child in outer.children:
-                    if child.tag in CLASSED:
-                        self._of[of][child.tag] = _merged(child.attributes, self._of[of].get(child.tag, {}))
+                    if kind := CLASSED.get(child.tag):
+                        self._of[of][kind] = _merged(child.attributes, self._of[of].get(kind, {}))
                 pending += [(child, self._nested(child, of)) for child in outer.all("default")]
 
     def _nested(self, element: Element, outer: str) -> str:
@@ -238,14 +240,11 @@ class Classes:
         """Returns the values of an element without defaults; `attributes` replaces its own."""
         return Values(element.attributes if attributes is None else attributes, {}, element.place, self.settings)
 
-    def values(self, element: Element, around: str | None = None, *tags: str) -> Values:
+    def values(self, element: Element, around: str | None = None, kind: str | None = None) -> Values:
         """Returns the values of an element with the defaults of its class.
 
-        around: the `childclass` in effect. tags: the elements whose defaults it has, later ones first; by default those
-        of its own tag.
+        around: the `childclass` in effect. kind: the name of the defaults, by default that of its own tag.
         """
         of_class = self._of[self.check(element.attributes.get("class", around or self._main), element.place)]
-        inherited: dict[str, str] = {}
-        for tag in tags or (element.tag,):
-            inherited |= of_class.get(tag, {})
+        inherited = of_class.get(kind or element.tag, {})
         return Values(element.attributes, inherited, element.place, self.settings)
