@@ -6,7 +6,8 @@ before the core shape of their `Spec`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -23,8 +24,16 @@ _NO_MIDPOINT = "the iteration for the midpoint does not converge; try a step sho
 _COMPONENTS = ("torque x", "torque y", "torque z", "force x", "force y", "force z")
 
 
+class Unpacked:
+    """A result of two or three arrays, which unpacks to them: `q, v = robot.step(..)`. Labels of rows are left out."""
+
+    def __iter__(self) -> Iterator[Array]:
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]  # of a dataclass
+        return iter([value for value in values if not isinstance(value, tuple)])
+
+
 @dataclass(frozen=True, eq=False)
-class ConstraintForces:
+class ConstraintForces(Unpacked):
     """The load of each joint. Row k belongs to `joints[k]`, at that joint's origin.
 
     joints: names in row order: every URDF joint, including fixed ones, or the selected ones.
@@ -69,7 +78,7 @@ class ConstraintForces:
 
 
 @dataclass(frozen=True, eq=False)
-class ForceTorque:
+class ForceTorque(Unpacked):
     """Readings of ideal force/torque sensors in joints, each in the sensor's axes about its origin.
 
     joints: names in row order: every URDF joint, including fixed ones, or the selected ones.
@@ -81,7 +90,7 @@ class ForceTorque:
 
 
 @dataclass(frozen=True, eq=False)
-class ImuReading:
+class ImuReading(Unpacked):
     """Readings of ideal inertial measurement units on links, each in its own axes.
 
     links: names in row order: every link, or the selected ones.
@@ -95,7 +104,7 @@ class ImuReading:
 
 
 @dataclass(frozen=True, eq=False)
-class LinkPoses:
+class LinkPoses(Unpacked):
     """The pose of each link. Row k belongs to `links[k]`."""
 
     links: tuple[str, ...]
@@ -121,7 +130,7 @@ class PointMotion:
 
 
 @dataclass(frozen=True, eq=False)
-class OperationalSpace:
+class OperationalSpace(Unpacked):
     """Inertia of a point of a link. Rows and columns are rx, ry, rz, x, y, z.
 
     With J of `PointMotion`, in the same axes, mobility = J M^-1 J^T. `inertia` is its inverse in the selected
@@ -145,7 +154,7 @@ class OperationalSpace:
 
 
 @dataclass(frozen=True, eq=False)
-class LinkMotion:
+class LinkMotion(Unpacked):
     """Motion and inboard load of each link at its inboard joint's origin. Row k belongs to `links[k]`."""
 
     links: tuple[str, ...]
@@ -224,7 +233,7 @@ class Topology:
 
 
 @dataclass(frozen=True, eq=False)
-class InfluenceOperators:
+class InfluenceOperators(Unpacked):
     """Phi_A and Psi_A as blocks with their places, for moving bodies named by their inboard joints.
 
     Block k of `phi` is in row `joints[k]`, column `parents[k]`; block k of `psi` is in row `rows[k]`, column
@@ -306,7 +315,7 @@ class NewtonEulerBlocks:
 
 
 @dataclass(frozen=True, eq=False)
-class MassMatrixSteps:
+class MassMatrixSteps(Unpacked):
     """The mass matrix by the document's three steps. Row k of J and Q belongs to `joints[k]`'s body."""
 
     joints: tuple[str, ...]
@@ -320,7 +329,7 @@ class MassMatrixSteps:
 
 
 @dataclass(frozen=True, eq=False)
-class CoriolisMatrix:
+class CoriolisMatrix(Unpacked):
     """C, with C + C^T = dM/dt, and its products with v, which momentum observers need."""
 
     matrix: Annotated[Array, Spec(("nv", "nv"), "kg m^2/s | kg m/s | kg/s", "C(q, v)")]
@@ -374,7 +383,7 @@ class MomentumRegressor:
 
 
 @dataclass(frozen=True, eq=False)
-class EnergyRegressor:
+class EnergyRegressor(Unpacked):
     """Energies per parameter: T = kinetic . theta, V = potential . theta. Entries belong to `parameters`."""
 
     parameters: tuple[str, ...]
@@ -383,7 +392,7 @@ class EnergyRegressor:
 
 
 @dataclass(frozen=True, eq=False)
-class ConstraintBases:
+class ConstraintBases(Unpacked):
     """Directions in which joints carry load, (20), in joint axes. Row k belongs to `joints[k]`."""
 
     joints: tuple[str, ...]
@@ -404,7 +413,7 @@ class ConstraintBases:
 
 
 @dataclass(frozen=True, eq=False)
-class SystemMomentum:
+class SystemMomentum(Unpacked):
     """Momentum of each branch about its link's origin. Row k: the branch of `links[k]` and all links outward of it."""
 
     links: tuple[str, ...]
@@ -468,7 +477,7 @@ class Energy:
 
 
 @dataclass(frozen=True, eq=False)
-class Hamiltonian:
+class Hamiltonian(Unpacked):
     """The Hamiltonian and its parts."""
 
     kinetic: Annotated[Array, Spec((), "J", "p^T M^-1 p / 2")]
@@ -477,7 +486,7 @@ class Hamiltonian:
 
 
 @dataclass(frozen=True, eq=False)
-class HamiltonianFlow:
+class HamiltonianFlow(Unpacked):
     """Hamilton's equations: the rates of positions and momenta."""
 
     v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "q-dot = dH/dp", kind="velocity")]
@@ -485,7 +494,7 @@ class HamiltonianFlow:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class State(Unpacked):
     """Positions and velocities at one time."""
 
     q: Annotated[Array, _POSITIONS]
@@ -624,7 +633,7 @@ class StepDerivatives:
 
 
 @dataclass(frozen=True, eq=False)
-class MomentumDerivatives:
+class MomentumDerivatives(Unpacked):
     """Generalised momenta and their derivatives, as in `InverseDynamicsDerivatives`."""
 
     p: Annotated[Array, Spec(("nv",), "N m s | N s", "generalised momenta", kind="momentum")]
@@ -716,7 +725,7 @@ class EquationTerms:
 
 
 @dataclass(frozen=True, eq=False)
-class Jacobians:
+class Jacobians(Unpacked):
     """Jacobians of every link, in link axes. Row k belongs to `links[k]`."""
 
     links: tuple[str, ...]
@@ -725,7 +734,7 @@ class Jacobians:
 
 
 @dataclass(frozen=True, eq=False)
-class BiasAccelerations:
+class BiasAccelerations(Unpacked):
     """Accelerations of every link at zero joint accelerations, in link axes. Row k belongs to `links[k]`."""
 
     links: tuple[str, ...]

@@ -96,10 +96,19 @@ class Robot(RobotQueries):
     """The dynamics of one robot.
 
     Args:
-        description: The robot as described in its file, from an importer. Most callers use `from_urdf`.
+        description: The robot as described in its file, from an importer. Most callers use `from_file`.
+
+    Raises:
+        InvalidArgumentError: `description` is something else, such as the path of a file.
     """
 
     def __init__(self, description: Description) -> None:
+        if not isinstance(description, Description):
+            raise InvalidArgumentError(
+                f"Robot takes a Description, found {found(description)}: Robot.from_file(path) reads a file, "
+                "Robot.from_urdf(..) URDF, Robot.from_text(..) a text",
+                path="description",
+            )
         tree = tree_of(description)
         bodies = weld(tree)
         rows = Rows(tree, bodies.tree)

@@ -12,6 +12,7 @@ import pytest
 
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, GaitQueries, Query, RobotQueries
 from dyn_service.api.results import ConstraintForces, Energy, SegmentLoads, Trajectory
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
 
 
@@ -130,3 +131,16 @@ def test_repr_of_a_result_gives_shapes_units_and_first_entries() -> None:
     forces = np.zeros((3, 2, 3))  # a named tuple unpacks as before
     assert repr(SegmentLoads(forces, forces)).startswith("SegmentLoads(\n    force: (3, 2, 3) N: 0, 0, 0, 0, ...")
     assert "total: 2 J" in repr(Energy(*map(np.float64, (1.0, 1.0, 2.0, 0.0))))
+
+
+@pytest.mark.parametrize("name", [n for n, row in {**QUERIES, **COMPUTATIONS}.items() if row.result_type is not None])
+def test_results_of_two_or_three_arrays_unpack(name: str) -> None:
+    """To the arrays in the order of the fields; the others say what they have instead."""
+    row = {**QUERIES, **COMPUTATIONS}[name]
+    arrays = {output: np.full(2, float(k)) for k, output in enumerate(row.outputs)}
+    result = row.result({**dict.fromkeys(row.labels, ("a", "b")), **arrays})
+    if len(arrays) in (2, 3) or isinstance(result, tuple):
+        assert all(x is y for x, y in zip(result, arrays.values(), strict=True))
+    else:
+        with pytest.raises(InvalidArgumentError, match=f"does not unpack: its attributes are .*{next(iter(arrays))}"):
+            _, _ = result
