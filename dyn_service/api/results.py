@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from dyn_service.support.suggestions import did_you_mean
 
 Array = NDArray[np.float64]
 
+Load = partial(Spec, kind="load")
 _POSITIONS = Spec(("nq",), "rad | m", "joint positions", kind="position")
 _NO_MIDPOINT = "the iteration for the midpoint does not converge; try a step shorter than dt = {dt:g} s"
 _COMPONENTS = ("torque x", "torque y", "torque z", "force x", "force y", "force z")
@@ -85,8 +87,8 @@ class ForceTorque(Unpacked):
     """
 
     joints: tuple[str, ...]
-    force: Annotated[Array, Spec(("nj", 3), "N", "in the sensor's axes", kind="load")]
-    torque: Annotated[Array, Spec(("nj", 3), "N m", "about the sensor's origin, in its axes", kind="load")]
+    force: Annotated[Array, Load(("nj", 3), "N", "in the sensor's axes")]
+    torque: Annotated[Array, Load(("nj", 3), "N m", "about the sensor's origin, in its axes")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,14 +165,7 @@ class LinkMotion(Unpacked):
         Array, Spec(("nl", 6), "rad/s^2, m/s^2", "[omega-dot; acceleration of the origin]", rotated=True)
     ]
     load: Annotated[
-        Array,
-        Spec(
-            ("nl", 6),
-            "N m, N",
-            "[torque; force] from the parent, from the ground on the root",
-            rotated=True,
-            kind="load",
-        ),
+        Array, Load(("nl", 6), "N m, N", "[torque; force] from the parent, from the ground on the root", rotated=True)
     ]
 
 
@@ -354,7 +349,7 @@ class InverseDynamicsRegressor:
     """Y with tau = Y theta, without external wrenches. Columns belong to `parameters`, see `DynamicParameters`."""
 
     parameters: Annotated[tuple[str, ...], Names("nt", text="the names of the columns")]
-    regressor: Annotated[Array, Spec(("nv", "nt"), "tau per theta", "Y(q, v, a)", kind="load")]
+    regressor: Annotated[Array, Load(("nv", "nt"), "tau per theta", "Y(q, v, a)")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,11 +360,10 @@ class JointWrenchRegressor:
     links: Annotated[tuple[str, ...], Names("nl", text="the names along the third axis of `regressor`")]
     regressor: Annotated[
         Array,
-        Spec(
+        Load(
             ("nj", 6, "nl", 10),
             "N m, N per theta",
             "to [torque; force] from the parent on the child, about the joint's origin in the child link's axes",
-            kind="load",
         ),
     ]
 
@@ -441,8 +435,7 @@ class SystemMomentumRate:
     ]
     central_rate: Annotated[Array, Spec(("nl", 3), "N m", "H^c-dot, (P.1f)", rotated=True)]
     load: Annotated[
-        Array,
-        Spec(("nl", 6), "N m, N", "[tau; f] from the parent, from the ground on the root", rotated=True, kind="load"),
+        Array, Load(("nl", 6), "N m, N", "[tau; f] from the parent, from the ground on the root", rotated=True)
     ]
     external: Annotated[
         Array,
@@ -651,7 +644,7 @@ class JointWrenchDerivatives:
     """
 
     joints: tuple[str, ...]
-    wrench: Annotated[Array, Spec(("nj", 6), "N m, N", "[torque; force]", kind="load")]
+    wrench: Annotated[Array, Load(("nj", 6), "N m, N", "[torque; force]")]
     dwrench_dq: Annotated[Array, Spec(("nj", 6, "nv"), "N m/rad, N/rad | N, N/m", "with respect to q")]
     dwrench_dv: Annotated[Array, Spec(("nj", 6, "nv"), "N m s/rad, N s/rad | N s, N s/m", "with respect to v")]
     dwrench_da: Annotated[Array, Spec(("nj", 6, "nv"), "kg m^2, kg m | kg m, kg", "with respect to a")]
@@ -750,9 +743,9 @@ class BodyRecursion:
     omega: Annotated[Array, Spec(("nl", 3), "rad/s", "angular velocity")]
     omega_dot: Annotated[Array, Spec(("nl", 3), "rad/s^2", "angular acceleration")]
     v_dot: Annotated[Array, Spec(("nl", 3), "m/s^2", "acceleration of the link's origin")]
-    force: Annotated[Array, Spec(("nl", 3), "N", "f: from the parent on the link", kind="load")]
-    moment: Annotated[Array, Spec(("nl", 3), "N m", "eta: from the parent on the link, at its origin", kind="load")]
-    tau: Annotated[Array, Spec(("nv",), "N m | N", "joint efforts", kind="load")]
+    force: Annotated[Array, Load(("nl", 3), "N", "f: from the parent on the link")]
+    moment: Annotated[Array, Load(("nl", 3), "N m", "eta: from the parent on the link, at its origin")]
+    tau: Annotated[Array, Load(("nv",), "N m | N", "joint efforts")]
     centre_acceleration: Annotated[Array, Spec(("nl", 3), "m/s^2", "v-dot_cm: acceleration of the centre of mass")]
     centre_force: Annotated[Array, Spec(("nl", 3), "N", "F = m (v-dot_cm - g): net force without weight")]
     centre_moment: Annotated[
@@ -835,10 +828,9 @@ class GroundReactions(NamedTuple):
     """Joint efforts and contact forces of a robot that moves as given."""
 
     tau: Annotated[
-        Array,
-        Spec(("nv",), "N m | N", "joint efforts; for undriven joints the residual, 0 except for rounding", kind="load"),
+        Array, Load(("nv",), "N m | N", "joint efforts; for undriven joints the residual, 0 except for rounding")
     ]
-    forces: Annotated[Array, Spec(("nc", 3), "N", "on the robot at each contact, world axes", kind="load")]
+    forces: Annotated[Array, Load(("nc", 3), "N", "on the robot at each contact, world axes")]
     residual: Annotated[Array, Spec((), "1", "remaining effort at undriven joints, relative to the required one")]
     supported: Annotated[Array, Spec((), "1", "1 if the contacts permit this motion, else 0: a residual above 1e-8")]
     rank: Annotated[Array, Spec((), "1", "number of directions of the undriven joints in which contacts act")]

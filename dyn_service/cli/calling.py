@@ -250,6 +250,8 @@ def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
             given[name] = unpack(spec.kind, value, f"inputs.{name}")
         elif spec.kind == "directions" and isinstance(value, str):
             given[name] = [value]
+        elif isinstance(value, list) and spec.kind not in BY_NAME:
+            given[name] = [_number(entry) if isinstance(entry, str) else entry for entry in value]
         elif isinstance(value, int | float) and spec.shape and not spec.scalar:
             given[name] = [value]  # of a robot with one joint
     names = values.get(NAMES)
@@ -318,6 +320,13 @@ def _read_value(name: str, text: str) -> Any:
         return [float(part) for part in text.split(",")] if "," in text else float(text)
     except ValueError:
         return text.split(",") if "," in text else text
+
+
+def _number(text: str) -> float | str:
+    """Returns the number, or the text if it is none, which the error about the entry quotes."""
+    with suppress(ValueError):
+        return float(text)
+    return text
 
 
 def _json(text: str) -> Any:
