@@ -174,10 +174,10 @@ def found_instead(kind: str, value: Any) -> str:
 
 
 def _odd_entry(values: Sequence[Any]) -> str:
-    """Returns the first entry that is no number, and its index, of lists that have numbers too; else ""."""
+    """Returns the first entry that is no number, and its index, of lists of mostly numbers; else ""."""
     leaves = [*_leaves(values)]
     odd = [(place, value) for place, value in leaves if not isinstance(value, Number) or isinstance(value, complex)]
-    if not odd or len(odd) == len(leaves):
+    if not odd or 2 * len(odd) >= len(leaves):
         return ""
     place, value = odd[0]
     return f"{found(value)} at {place}"

@@ -211,7 +211,7 @@ def _computation(client: Client, row: Computation, robot: str | None, values: Ma
 
 
 def _warn(robot: RemoteRobot, row: Row, values: Mapping[str, Any]) -> None:
-    """Warns of positions, velocities and efforts beyond the limits of their joints."""
+    """Warns of positions, velocities and efforts beyond the limits of their joints, of each joint at one state."""
     limits, at = robot.limits, robot.configuration
     bounds = {
         "position": (limits.lower, limits.upper, at.position_names),
@@ -227,7 +227,9 @@ def _warn(robot: RemoteRobot, row: Row, values: Mapping[str, Any]) -> None:
         array = np.atleast_1d(array) if order is None else order.inward(spec, np.atleast_1d(array))
         if array.shape[-1:] != lower.shape:
             continue  # the server reports it
-        for *state, k in np.argwhere((array < lower) | (array > upper)).tolist():
+        beyond = (array < lower) | (array > upper)
+        for k in np.flatnonzero(beyond.reshape(-1, len(lower)).any(axis=0)):
+            state = np.argwhere(beyond[..., k])[0].tolist()
             place = f" at state {state}" if state else ""
             tell(
                 f"warning: {name} of joint '{joints[k]}'{place} is {array[(*state, k)]:g}, beyond its limits "

@@ -78,8 +78,9 @@ def test_values_survive_copies(value: Any) -> None:
     [
         ([0.0, 1.0, "fast", 2.0], "str 'fast' at [2]"),
         ([[0.0, 1.0], (2.0, None)], "NoneType None at [1, 1]"),
-        ([0.5, 1j], "complex 1j at [1]"),
+        ([0.5, 1j, 2], "complex 1j at [1]"),
         (["left", "right"], "list ['left', 'right']"),
+        (["elbow", 3], "list ['elbow', 3]"),  # a list of names
         ([[1.0], [1.0, 2.0]], "lists of different lengths: row 1 has length 2, row 0 has length 1"),
         ([True, 1], "list [True, 1]"),
     ],

@@ -485,7 +485,7 @@ def test_call_warns_beyond_limits(tcp_server: Server, panda: Robot, dyn_here: He
         f"warning: tau of joint '{third}' is 100, beyond its limits {-effort:g} to {effort:g} (N m | N)",
     ]
     within = [-1.0 if name == "panda_joint4" else 0.0 for name in panda.joint_names]
-    states = [within, [90.0, *within[1:]]]
+    states = [within, *([90.0, *within[1:]] for _ in range(3))]
     told = dyn_here("call", "gravity_forces", f"q={states}", *where)[2].splitlines()
     assert [line for line in told if "warning" in line] == [
         f"warning: q of joint '{first}' at state [1] is 90, beyond its limits {lower:g} to {upper:g} (rad | m)"
