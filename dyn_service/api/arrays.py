@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
+from numbers import Number
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -172,6 +173,24 @@ def found_instead(kind: str, value: Any) -> str:
     return found(value) + (f"; use {kind}(**..)" if isinstance(value, Mapping) else "")
 
 
+def _odd_entry(values: Sequence[Any]) -> str:
+    """Returns the first entry that is no number, and its index, of lists of mostly numbers; else ""."""
+    leaves = [*_leaves(values)]
+    odd = [(place, value) for place, value in leaves if not isinstance(value, Number) or isinstance(value, complex)]
+    if not odd or 2 * len(odd) >= len(leaves):
+        return ""
+    place, value = odd[0]
+    return f"{found(value)} at {place}"
+
+
+def _leaves(values: Sequence[Any], place: tuple[int, ...] = ()) -> Iterator[tuple[list[int], Any]]:
+    for k, value in enumerate(values):
+        if isinstance(value, list | tuple):
+            yield from _leaves(value, (*place, k))
+        else:
+            yield [*place, k], value
+
+
 def found(value: Any) -> str:
     """Returns a short description of a value for errors; for masked and boolean arrays also how to convert them."""
     if _is_masked(value):
@@ -185,6 +204,8 @@ def found(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if shape is not None:
         return f"shape {tuple(shape)} of {getattr(value, 'dtype', type(value).__name__)}"
+    if isinstance(value, list | tuple) and (entry := _odd_entry(value)):
+        return entry
     lengths = [len(row) for row in value if isinstance(row, list | tuple)] if isinstance(value, list | tuple) else []
     for k, length in enumerate(lengths):
         if length != lengths[0] and len(lengths) == len(value):

@@ -6,7 +6,9 @@ before the core shape of their `Spec`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -18,13 +20,22 @@ from dyn_service.support.suggestions import did_you_mean
 
 Array = NDArray[np.float64]
 
+Load = partial(Spec, kind="load")
 _POSITIONS = Spec(("nq",), "rad | m", "joint positions", kind="position")
 _NO_MIDPOINT = "the iteration for the midpoint does not converge; try a step shorter than dt = {dt:g} s"
 _COMPONENTS = ("torque x", "torque y", "torque z", "force x", "force y", "force z")
 
 
+class Unpacked:
+    """A result of two or three arrays, which unpacks to them: `q, v = robot.step(..)`. Labels of rows are left out."""
+
+    def __iter__(self) -> Iterator[Array]:
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]  # of a dataclass
+        return iter([value for value in values if not isinstance(value, tuple)])
+
+
 @dataclass(frozen=True, eq=False)
-class ConstraintForces:
+class ConstraintForces(Unpacked):
     """The load of each joint. Row k belongs to `joints[k]`, at that joint's origin.
 
     joints: names in row order: every URDF joint, including fixed ones, or the selected ones.
@@ -69,19 +80,19 @@ class ConstraintForces:
 
 
 @dataclass(frozen=True, eq=False)
-class ForceTorque:
+class ForceTorque(Unpacked):
     """Readings of ideal force/torque sensors in joints, each in the sensor's axes about its origin.
 
     joints: names in row order: every URDF joint, including fixed ones, or the selected ones.
     """
 
     joints: tuple[str, ...]
-    force: Annotated[Array, Spec(("nj", 3), "N", "in the sensor's axes", kind="load")]
-    torque: Annotated[Array, Spec(("nj", 3), "N m", "about the sensor's origin, in its axes", kind="load")]
+    force: Annotated[Array, Load(("nj", 3), "N", "in the sensor's axes")]
+    torque: Annotated[Array, Load(("nj", 3), "N m", "about the sensor's origin, in its axes")]
 
 
 @dataclass(frozen=True, eq=False)
-class ImuReading:
+class ImuReading(Unpacked):
     """Readings of ideal inertial measurement units on links, each in its own axes.
 
     links: names in row order: every link, or the selected ones.
@@ -95,7 +106,7 @@ class ImuReading:
 
 
 @dataclass(frozen=True, eq=False)
-class LinkPoses:
+class LinkPoses(Unpacked):
     """The pose of each link. Row k belongs to `links[k]`."""
 
     links: tuple[str, ...]
@@ -121,7 +132,7 @@ class PointMotion:
 
 
 @dataclass(frozen=True, eq=False)
-class OperationalSpace:
+class OperationalSpace(Unpacked):
     """Inertia of a point of a link. Rows and columns are rx, ry, rz, x, y, z.
 
     With J of `PointMotion`, in the same axes, mobility = J M^-1 J^T. `inertia` is its inverse in the selected
@@ -145,7 +156,7 @@ class OperationalSpace:
 
 
 @dataclass(frozen=True, eq=False)
-class LinkMotion:
+class LinkMotion(Unpacked):
     """Motion and inboard load of each link at its inboard joint's origin. Row k belongs to `links[k]`."""
 
     links: tuple[str, ...]
@@ -154,14 +165,7 @@ class LinkMotion:
         Array, Spec(("nl", 6), "rad/s^2, m/s^2", "[omega-dot; acceleration of the origin]", rotated=True)
     ]
     load: Annotated[
-        Array,
-        Spec(
-            ("nl", 6),
-            "N m, N",
-            "[torque; force] from the parent, from the ground on the root",
-            rotated=True,
-            kind="load",
-        ),
+        Array, Load(("nl", 6), "N m, N", "[torque; force] from the parent, from the ground on the root", rotated=True)
     ]
 
 
@@ -224,7 +228,7 @@ class Topology:
 
 
 @dataclass(frozen=True, eq=False)
-class InfluenceOperators:
+class InfluenceOperators(Unpacked):
     """Phi_A and Psi_A as blocks with their places, for moving bodies named by their inboard joints.
 
     Block k of `phi` is in row `joints[k]`, column `parents[k]`; block k of `psi` is in row `rows[k]`, column
@@ -306,7 +310,7 @@ class NewtonEulerBlocks:
 
 
 @dataclass(frozen=True, eq=False)
-class MassMatrixSteps:
+class MassMatrixSteps(Unpacked):
     """The mass matrix by the document's three steps. Row k of J and Q belongs to `joints[k]`'s body."""
 
     joints: tuple[str, ...]
@@ -320,7 +324,7 @@ class MassMatrixSteps:
 
 
 @dataclass(frozen=True, eq=False)
-class CoriolisMatrix:
+class CoriolisMatrix(Unpacked):
     """C, with C + C^T = dM/dt, and its products with v, which momentum observers need."""
 
     matrix: Annotated[Array, Spec(("nv", "nv"), "kg m^2/s | kg m/s | kg/s", "C(q, v)")]
@@ -345,7 +349,7 @@ class InverseDynamicsRegressor:
     """Y with tau = Y theta, without external wrenches. Columns belong to `parameters`, see `DynamicParameters`."""
 
     parameters: Annotated[tuple[str, ...], Names("nt", text="the names of the columns")]
-    regressor: Annotated[Array, Spec(("nv", "nt"), "tau per theta", "Y(q, v, a)", kind="load")]
+    regressor: Annotated[Array, Load(("nv", "nt"), "tau per theta", "Y(q, v, a)")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,11 +360,10 @@ class JointWrenchRegressor:
     links: Annotated[tuple[str, ...], Names("nl", text="the names along the third axis of `regressor`")]
     regressor: Annotated[
         Array,
-        Spec(
+        Load(
             ("nj", 6, "nl", 10),
             "N m, N per theta",
             "to [torque; force] from the parent on the child, about the joint's origin in the child link's axes",
-            kind="load",
         ),
     ]
 
@@ -374,7 +377,7 @@ class MomentumRegressor:
 
 
 @dataclass(frozen=True, eq=False)
-class EnergyRegressor:
+class EnergyRegressor(Unpacked):
     """Energies per parameter: T = kinetic . theta, V = potential . theta. Entries belong to `parameters`."""
 
     parameters: tuple[str, ...]
@@ -383,7 +386,7 @@ class EnergyRegressor:
 
 
 @dataclass(frozen=True, eq=False)
-class ConstraintBases:
+class ConstraintBases(Unpacked):
     """Directions in which joints carry load, (20), in joint axes. Row k belongs to `joints[k]`."""
 
     joints: tuple[str, ...]
@@ -404,7 +407,7 @@ class ConstraintBases:
 
 
 @dataclass(frozen=True, eq=False)
-class SystemMomentum:
+class SystemMomentum(Unpacked):
     """Momentum of each branch about its link's origin. Row k: the branch of `links[k]` and all links outward of it."""
 
     links: tuple[str, ...]
@@ -432,8 +435,7 @@ class SystemMomentumRate:
     ]
     central_rate: Annotated[Array, Spec(("nl", 3), "N m", "H^c-dot, (P.1f)", rotated=True)]
     load: Annotated[
-        Array,
-        Spec(("nl", 6), "N m, N", "[tau; f] from the parent, from the ground on the root", rotated=True, kind="load"),
+        Array, Load(("nl", 6), "N m, N", "[tau; f] from the parent, from the ground on the root", rotated=True)
     ]
     external: Annotated[
         Array,
@@ -468,7 +470,7 @@ class Energy:
 
 
 @dataclass(frozen=True, eq=False)
-class Hamiltonian:
+class Hamiltonian(Unpacked):
     """The Hamiltonian and its parts."""
 
     kinetic: Annotated[Array, Spec((), "J", "p^T M^-1 p / 2")]
@@ -477,7 +479,7 @@ class Hamiltonian:
 
 
 @dataclass(frozen=True, eq=False)
-class HamiltonianFlow:
+class HamiltonianFlow(Unpacked):
     """Hamilton's equations: the rates of positions and momenta."""
 
     v: Annotated[Array, Spec(("nv",), "rad/s | m/s", "q-dot = dH/dp", kind="velocity")]
@@ -485,7 +487,7 @@ class HamiltonianFlow:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class State(Unpacked):
     """Positions and velocities at one time."""
 
     q: Annotated[Array, _POSITIONS]
@@ -624,7 +626,7 @@ class StepDerivatives:
 
 
 @dataclass(frozen=True, eq=False)
-class MomentumDerivatives:
+class MomentumDerivatives(Unpacked):
     """Generalised momenta and their derivatives, as in `InverseDynamicsDerivatives`."""
 
     p: Annotated[Array, Spec(("nv",), "N m s | N s", "generalised momenta", kind="momentum")]
@@ -642,7 +644,7 @@ class JointWrenchDerivatives:
     """
 
     joints: tuple[str, ...]
-    wrench: Annotated[Array, Spec(("nj", 6), "N m, N", "[torque; force]", kind="load")]
+    wrench: Annotated[Array, Load(("nj", 6), "N m, N", "[torque; force]")]
     dwrench_dq: Annotated[Array, Spec(("nj", 6, "nv"), "N m/rad, N/rad | N, N/m", "with respect to q")]
     dwrench_dv: Annotated[Array, Spec(("nj", 6, "nv"), "N m s/rad, N s/rad | N s, N s/m", "with respect to v")]
     dwrench_da: Annotated[Array, Spec(("nj", 6, "nv"), "kg m^2, kg m | kg m, kg", "with respect to a")]
@@ -716,7 +718,7 @@ class EquationTerms:
 
 
 @dataclass(frozen=True, eq=False)
-class Jacobians:
+class Jacobians(Unpacked):
     """Jacobians of every link, in link axes. Row k belongs to `links[k]`."""
 
     links: tuple[str, ...]
@@ -725,7 +727,7 @@ class Jacobians:
 
 
 @dataclass(frozen=True, eq=False)
-class BiasAccelerations:
+class BiasAccelerations(Unpacked):
     """Accelerations of every link at zero joint accelerations, in link axes. Row k belongs to `links[k]`."""
 
     links: tuple[str, ...]
@@ -741,9 +743,9 @@ class BodyRecursion:
     omega: Annotated[Array, Spec(("nl", 3), "rad/s", "angular velocity")]
     omega_dot: Annotated[Array, Spec(("nl", 3), "rad/s^2", "angular acceleration")]
     v_dot: Annotated[Array, Spec(("nl", 3), "m/s^2", "acceleration of the link's origin")]
-    force: Annotated[Array, Spec(("nl", 3), "N", "f: from the parent on the link", kind="load")]
-    moment: Annotated[Array, Spec(("nl", 3), "N m", "eta: from the parent on the link, at its origin", kind="load")]
-    tau: Annotated[Array, Spec(("nv",), "N m | N", "joint efforts", kind="load")]
+    force: Annotated[Array, Load(("nl", 3), "N", "f: from the parent on the link")]
+    moment: Annotated[Array, Load(("nl", 3), "N m", "eta: from the parent on the link, at its origin")]
+    tau: Annotated[Array, Load(("nv",), "N m | N", "joint efforts")]
     centre_acceleration: Annotated[Array, Spec(("nl", 3), "m/s^2", "v-dot_cm: acceleration of the centre of mass")]
     centre_force: Annotated[Array, Spec(("nl", 3), "N", "F = m (v-dot_cm - g): net force without weight")]
     centre_moment: Annotated[
@@ -826,10 +828,9 @@ class GroundReactions(NamedTuple):
     """Joint efforts and contact forces of a robot that moves as given."""
 
     tau: Annotated[
-        Array,
-        Spec(("nv",), "N m | N", "joint efforts; for undriven joints the residual, 0 except for rounding", kind="load"),
+        Array, Load(("nv",), "N m | N", "joint efforts; for undriven joints the residual, 0 except for rounding")
     ]
-    forces: Annotated[Array, Spec(("nc", 3), "N", "on the robot at each contact, world axes", kind="load")]
+    forces: Annotated[Array, Load(("nc", 3), "N", "on the robot at each contact, world axes")]
     residual: Annotated[Array, Spec((), "1", "remaining effort at undriven joints, relative to the required one")]
     supported: Annotated[Array, Spec((), "1", "1 if the contacts permit this motion, else 0: a residual above 1e-8")]
     rank: Annotated[Array, Spec((), "1", "number of directions of the undriven joints in which contacts act")]

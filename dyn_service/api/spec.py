@@ -29,6 +29,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from dyn_service.errors import InvalidArgumentError
+
 Kind = Literal[
     "plain",
     "position",
@@ -716,6 +718,8 @@ def _row(method: Callable[..., Any], equation: str, theory: bool) -> dict[str, A
     outputs, labels, result_type = _answer(method.__name__, hints["return"])
     if result_type is not None:
         result_type.__repr__ = _brief  # type: ignore[assignment]  # a method of any class
+        if not hasattr(result_type, "__iter__"):
+            result_type.__iter__ = _not_unpacked
     text = inspect.getdoc(method) or ""
     takes = [f"    {name}: {inputs[key]}" for name, key in names.items() if key in inputs]
     gives = [f"    {name}: {spec}" for name, spec in outputs.items()]
@@ -752,6 +756,12 @@ def _brief(self: Any) -> str:
         first = ", ".join(f"{x:.4g}" for x in array.flat[:4]) + (", ..." if array.size > 4 else "")
         lines.append(f"{name}: {array.shape} {spec.unit}: {first}" if array.ndim else f"{name}: {first} {spec.unit}")
     return "\n    ".join([f"{type(self).__name__}(", *lines]) + ")"
+
+
+def _not_unpacked(self: Any) -> Any:
+    """Refuses to unpack a result of many arrays."""
+    names = [field.name for field in fields(self)]
+    raise InvalidArgumentError(f"{type(self).__name__} does not unpack: its attributes are {', '.join(names)}")
 
 
 def _answer(method: str, answer: Any) -> tuple[dict[str, Spec], dict[str, Names], type[Any] | None]:

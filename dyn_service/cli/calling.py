@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from msgspec import UNSET
 
-from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, Option, Query, Row, Spec
+from dyn_service.api.arrays import numbers
+from dyn_service.api.queries import (
+    COMPUTATIONS,
+    QUERIES,
+    Computation,
+    GaitQueries,
+    Option,
+    Query,
+    RobotQueries,
+    Row,
+    Spec,
+)
 from dyn_service.api.spec import BY_NAME
+from dyn_service.cli.console import tell
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
-from dyn_service.model.order import NAMES
+from dyn_service.model.order import NAMES, Order
 from dyn_service.service.client.flows import (
     Ask,
     pack_inputs,
@@ -24,7 +38,7 @@ from dyn_service.service.client.flows import (
     read_residuals,
 )
 from dyn_service.service.client.retries import OnWait
-from dyn_service.service.client.sync import Client
+from dyn_service.service.client.sync import Client, RemoteRobot
 from dyn_service.service.protocol.inputs import unpack
 from dyn_service.service.protocol.keys import KeySource
 from dyn_service.service.protocol.messages import ADMINISTRATION, Administration
@@ -68,6 +82,31 @@ def read_values(text: str | None, words: Sequence[str]) -> dict[str, Any]:
     return values
 
 
+QUERY_NAMES = (*QUERIES, *COMPUTATIONS, *ADMINISTRATION)
+"""The names of all queries but lists."""
+
+
+def _entry(query: str) -> Query | Computation | Administration:
+    """Returns a query by its name.
+
+    Raises:
+        UnimplementedError: There is no such query.
+    """
+    if query not in QUERY_NAMES and query not in QUERIES:  # lists of queries are not iterated
+        known = known_instead(query, QUERY_NAMES, "the queries are")
+        raise UnimplementedError(f"there is no query '{query}'{known}", path="query")
+    others: dict[str, Computation | Administration] = {**COMPUTATIONS, **ADMINISTRATION}
+    return others.get(query) or QUERIES[query]
+
+
+def arguments_of(query: str) -> dict[str, Spec | Option | str]:
+    """Returns the inputs and options of a query by name; none of an unknown query."""
+    with suppress(UnimplementedError):
+        entry = _entry(query)
+        return {**(_inputs(entry) if isinstance(entry, Row) else entry.inputs), **entry.options}
+    return {}
+
+
 def ask(
     endpoint: str,
     query: str,
@@ -87,39 +126,55 @@ def ask(
     Raises:
         DynError: The request failed, see `Client`.
     """
-    everything = (*QUERIES, *COMPUTATIONS, *ADMINISTRATION)
-    if query not in everything and query not in QUERIES:  # lists of queries are not iterated
-        known = known_instead(query, everything, "the queries are")
-        raise UnimplementedError(f"there is no query '{query}'{known}", path="query")
+    entry = _entry(query)
     with Client(
         endpoint, timeout_s=timeout_s, compile_wait_s=compile_wait_s, on_wait=on_wait, keys=keys, server_key=server_key
     ) as client:
-        if query in ADMINISTRATION:
-            return _administer(client, ADMINISTRATION[query], robot, values)
-        if query in COMPUTATIONS:
-            return _computation(client, COMPUTATIONS[query], robot, values)
-        return _question(client, QUERIES[query], robot, values)
+        if isinstance(entry, Administration):
+            return _administer(client, entry, robot, values)
+        if isinstance(entry, Computation):
+            return _computation(client, entry, robot, values)
+        return _question(client, entry, robot, values)
 
 
 def list_queries() -> str:
     """Returns all queries as text, with inputs, options and outputs."""
     lines = [_LEGEND]
-    rows: list[Row] = [*QUERIES.values(), *COMPUTATIONS.values()]
-    for row in rows:
-        inputs = [f"{name}{'?' if name in row.optional else ''}" for name in row.inputs]
-        options = [_written(option) for option in row.options.values()]
-        outputs = ", ".join((*row.labels, *row.outputs))
-        lines += [f"{row.name}({', '.join(inputs + options)}) -> {outputs}", f"    {row.summary}"]
-        if isinstance(row, Computation):
-            declared: list[Spec | Option] = [*row.inputs.values(), *row.options.values()]
-            texts = [_meaning(each) for each in declared]
-            lines += [f"      {n:<16} {text}" for n, text in zip(inputs + options, texts, strict=True) if text]
-    for entry in ADMINISTRATION.values():
-        taken = {**entry.inputs, **entry.options}
-        names = [f"{name}{'' if name in entry.required else '?'}" for name in taken]
-        lines += [f"{entry.name}({', '.join(names)}) -> {', '.join(entry.outputs)}", f"    {entry.summary}"]
-        lines += [f"      {name:<14} {text}" for name, text in zip(names, taken.values(), strict=True)]
+    for query in QUERY_NAMES:
+        lines += _described(query, full=query not in QUERIES)
     return "\n".join(lines)
+
+
+def query_help(query: str) -> str:
+    """Returns a query as text: what it computes, its inputs and options with their shapes and units, its outputs."""
+    entry = _entry(query)
+    method = getattr(RobotQueries, query, None) or getattr(GaitQueries, query, None)
+    notes = (inspect.getdoc(method) or "").partition("Inputs:\n")[0].partition("Args:\n")[0].split("\n")[1:]
+    labels = {name: label.text for name, label in entry.labels.items()} if isinstance(entry, Row) else {}
+    outputs = {**labels, **{name: str(text) for name, text in entry.outputs.items()}}
+    names = [_line(f"{NAMES}?", _NAMES_MEAN)] if NAMES in arguments_of(query) else []
+    listed = [_line(name, text) for name, text in outputs.items()]
+    return "\n".join([*_described(query, full=True), *names, "    outputs", *listed, *notes]).rstrip()
+
+
+def _described(query: str, *, full: bool) -> list[str]:
+    """Returns a query's signature and summary, and if `full` the meaning of its inputs and options, as lines."""
+    entry, taken = _entry(query), arguments_of(query)
+    taken.pop(NAMES, None)
+    required = {*entry.required, *(name for name, x in taken.items() if isinstance(x, Option) and x.required)}
+    marked = {name: name if name in required else f"{name}?" for name in taken}
+    written = [_written(x) if isinstance(x, Option) else marked[name] for name, x in taken.items()]
+    outputs = (*entry.labels, *entry.outputs) if isinstance(entry, Row) else (*entry.outputs,)
+    meanings = {name: _meaning(x) or getattr(x, "allowed", "") for name, x in taken.items() if full}
+    return [
+        f"{entry.name}({', '.join(written)}) -> {', '.join(outputs)}",
+        f"    {entry.summary}",
+        *(_line(marked[name], text) for name, text in meanings.items() if text),
+    ]
+
+
+def _line(name: str, text: str) -> str:
+    return f"      {name:<16} {text}"
 
 
 def _question(client: Client, row: Query, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,6 +187,7 @@ def _question(client: Client, row: Query, robot: str | None, values: Mapping[str
     if verify:
         options = {**(options or {}), "verify": True}
     meant = client.robot(robot or _only_robot(client))
+    _warn(meant, row, given)
     request = Ask(row.name, meant.name, _packed(row, given), options, meant.fingerprint)
     head = client.ask(request)
     found = read_outputs(head, row, request, meant)
@@ -148,8 +204,37 @@ def _computation(client: Client, row: Computation, robot: str | None, values: Ma
     _check_names(row.name, values, _inputs(row), row.options, needed)
     options = _options(row, values)
     meant = client.robot(robot or _only_robot(client)) if row.robot else None
+    if meant is not None:
+        _warn(meant, row, values)
     request = Ask(row.name, meant.name if meant else UNSET, _packed(row, values), options or UNSET)
     return {name: _plain(value) for name, value in read_outputs(client.ask(request), row, request, meant).items()}
+
+
+def _warn(robot: RemoteRobot, row: Row, values: Mapping[str, Any]) -> None:
+    """Warns of positions, velocities and efforts beyond the limits of their joints, of each joint at one state."""
+    limits, at = robot.limits, robot.configuration
+    bounds = {
+        "position": (limits.lower, limits.upper, at.position_names),
+        "velocity": (-limits.speeds, limits.speeds, at.velocity_names),
+        "effort": (0.0 - limits.efforts, limits.efforts, at.velocity_names),
+    }
+    order = None if values.get(NAMES) is None else Order(at, np.atleast_1d(values[NAMES]).tolist())
+    for name, spec in row.inputs.items():
+        array = numbers(values[name]) if spec.kind in bounds and values.get(name) is not None else None
+        if array is None:
+            continue
+        lower, upper, joints = bounds[spec.kind]
+        array = np.atleast_1d(array) if order is None else order.inward(spec, np.atleast_1d(array))
+        if array.shape[-1:] != lower.shape:
+            continue  # the server reports it
+        beyond = (array < lower) | (array > upper)
+        for k in np.flatnonzero(beyond.reshape(-1, len(lower)).any(axis=0)):
+            state = np.argwhere(beyond[..., k])[0].tolist()
+            place = f" at state {state}" if state else ""
+            tell(
+                f"warning: {name} of joint '{joints[k]}'{place} is {array[(*state, k)]:g}, beyond its limits "
+                f"{lower[k]:g} to {upper[k]:g} ({spec.unit})"
+            )
 
 
 def _options(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,6 +252,8 @@ def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
             given[name] = unpack(spec.kind, value, f"inputs.{name}")
         elif spec.kind == "directions" and isinstance(value, str):
             given[name] = [value]
+        elif isinstance(value, list) and spec.kind not in BY_NAME:
+            given[name] = [_number(entry) if isinstance(entry, str) else entry for entry in value]
         elif isinstance(value, int | float) and spec.shape and not spec.scalar:
             given[name] = [value]  # of a robot with one joint
     names = values.get(NAMES)
@@ -235,6 +322,13 @@ def _read_value(name: str, text: str) -> Any:
         return [float(part) for part in text.split(",")] if "," in text else float(text)
     except ValueError:
         return text.split(",") if "," in text else text
+
+
+def _number(text: str) -> float | str:
+    """Returns the number, or the text if it is none, which the error about the entry quotes."""
+    with suppress(ValueError):
+        return float(text)
+    return text
 
 
 def _json(text: str) -> Any:

@@ -55,8 +55,17 @@ Loops = Annotated[str, typer.Option(help="Whether closed loops of links are refu
 Joints = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A joint file: damping, friction, springs and rotors of its joints.")
 ]
+
+
+def shipped_robots(incomplete: str) -> list[str]:
+    """Completions: names of shipped robots."""
+    return [name for name in shipped.robots() if name.startswith(incomplete)]
+
+
 ROBOT = "A robot file (URDF, MJCF, SDFormat or xacro), or the name of a shipped robot, see `dyn robots`."
 """Help text of arguments that `robot_file` resolves."""
+RobotFile = Annotated[Path, typer.Argument(metavar="FILE", help=ROBOT, autocompletion=shipped_robots)]
+RobotFiles = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help=ROBOT, autocompletion=shipped_robots)]
 
 
 class UsageError(InvalidArgumentError):

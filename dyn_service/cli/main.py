@@ -27,9 +27,9 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"error: {missing('the command line', 'typer')}")
 
-from dyn_service.cli import nodes, robots, view  # typer is there
+from dyn_service.cli import completion, nodes, robots, view  # typer is there
 from dyn_service.cli.bag import app as bag_app
-from dyn_service.cli.console import ROBOT, LogLevel, UsageError, assigned, bar, reworded, say, say_json, tell
+from dyn_service.cli.console import LogLevel, RobotFiles, UsageError, assigned, bar, reworded, say, say_json, tell
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
 
@@ -121,7 +121,7 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 @app.command(rich_help_panel="Servers")
 def serve(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help=ROBOT)] = None,
+    files: RobotFiles = None,
     config: Annotated[Path | None, typer.Option(help="A parameter file, see config/server.yaml.")] = None,
     bind: Annotated[
         list[str] | None,
@@ -250,12 +250,20 @@ def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> None:
         raise
 
 
-@app.command(rich_help_panel="Servers")
+@app.command(rich_help_panel="Servers", context_settings={"help_option_names": []})
 def call(
-    query: Annotated[str | None, typer.Argument(metavar="QUERY", help="Name of a query, see --list.")] = None,
+    context: typer.Context,
+    query: Annotated[
+        str | None,
+        typer.Argument(metavar="QUERY", help="Name of a query, see --list.", autocompletion=completion.queries),
+    ] = None,
     values: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME=VALUE", help="Inputs and options: q=0,0.5,1  kp=100  method=mass_matrix"),
+        typer.Argument(
+            metavar="NAME=VALUE",
+            help="Inputs and options: q=0,0.5,1  kp=100  method=mass_matrix",
+            autocompletion=completion.values,
+        ),
     ] = None,
     server: _Server = None,
     robot: Annotated[
@@ -269,11 +277,14 @@ def call(
     key: _Key = None,
     server_key: _ServerKey = None,
     list_: Annotated[bool, typer.Option("--list", help="Print the queries, their inputs and outputs.")] = False,
+    help_: Annotated[bool, typer.Option("--help", "-h", help="Print this, or a QUERY with its inputs.")] = False,
 ) -> None:
     """Send a query to a server and print the answer as JSON."""
-    from dyn_service.cli.calling import ask, list_queries, read_values
+    from dyn_service.cli.calling import ask, list_queries, query_help, read_values
 
-    if list_:
+    if help_:
+        say(query_help(query), nl=True) if query else say(context.get_help(), nl=False)
+    elif list_:
         say(list_queries())
     elif query is None:
         raise UsageError("name a query; dyn call --list prints them all")
@@ -310,6 +321,7 @@ def launch(
         typer.Argument(
             metavar="[PACKAGE] FILE [NAME:=VALUE]...",
             help="A launch file, or the name of a shipped one, of this package or of PACKAGE; then its arguments.",
+            autocompletion=completion.launch_words,
             show_default=False,
         ),
     ] = None,

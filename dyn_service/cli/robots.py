@@ -18,6 +18,8 @@ from dyn_service.cli.console import (
     Json,
     Loops,
     Mimic,
+    RobotFile,
+    RobotFiles,
     Root,
     UsageError,
     XacroArguments,
@@ -26,6 +28,7 @@ from dyn_service.cli.console import (
     robot_file,
     say,
     say_json,
+    shipped_robots,
     tell,
 )
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
@@ -54,7 +57,7 @@ def robots(json_output: Json = False) -> None:
 
 
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help=ROBOT)],
+    file: RobotFile,
     arguments: XacroArguments = None,
     json_output: Json = False,
     root: Root = "fixed",
@@ -115,7 +118,7 @@ def _status(receipt: Any, strict: bool) -> int:
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="IN", help=ROBOT)],
+    source: Annotated[Path, typer.Argument(metavar="IN", help=ROBOT, autocompletion=shipped_robots)],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write: .urdf, .xml, .mjcf or .sdf.")],
     arguments: XacroArguments = None,
     to: Annotated[
@@ -154,7 +157,7 @@ _FUNCTIONS_ONLY, _FMU_ONLY = ("queries", "wrenches", "acados"), ("integrator", "
 
 def export(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help=ROBOT)],
+    file: RobotFile,
     arguments: XacroArguments = None,
     queries: Annotated[
         str,
@@ -251,7 +254,7 @@ def _one_name(name: str) -> str:
 
 
 def bench(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help=ROBOT)] = None,
+    files: RobotFiles = None,
     batch: Annotated[int, typer.Option(min=1, metavar="STATES", help="States of a batch.")] = 4096,
     json_output: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dyn_service.cli.bag import needed
-from dyn_service.cli.console import ROBOT, XacroArguments, assigned, robot_file, say, tell
+from dyn_service.cli.console import ROBOT, XacroArguments, assigned, robot_file, say, shipped_robots, tell
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.support import shipped
 from dyn_service.support.optional import require
@@ -27,7 +27,12 @@ LIVE = "/joint_states"
 
 def view(
     target: Annotated[
-        Path, typer.Argument(metavar="WHAT", help="A robot's file or name, the folder of a launch's report, or a bag.")
+        Path,
+        typer.Argument(
+            metavar="WHAT",
+            help="A robot's file or name, the folder of a launch's report, or a bag.",
+            autocompletion=shipped_robots,
+        ),
     ],
     arguments: XacroArguments = None,
     robot: Annotated[

@@ -23,12 +23,12 @@ import numpy as np
 from dyn_service.api.arrays import numbers
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.queries import Array, Computation, Query
-from dyn_service.api.spec import PASSIVE_PARTS, WITHOUT_WRENCHES, Variant
+from dyn_service.api.spec import PASSIVE_PARTS, Variant
 from dyn_service.engine.altered_trees import COLUMNS, AlteredTrees
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.certificate import Certificate
-from dyn_service.kernels.signature import Signature, parameters
+from dyn_service.kernels.signature import parameters
 from dyn_service.model.description import Description, Inertial, Joint, Link
 from dyn_service.model.parameters import parameters_of
 from dyn_service.model.tree import Tree
@@ -155,27 +155,9 @@ class OverlaidRobot(Robot):
         tree = self._tree.without_passive
         return type(self)(self, AlteredTrees(tree, self._weld.with_numbers(tree, ()), None))
 
-    def has_kernel(
-        self, row: Query, method: str = "", variant: Variant = WITHOUT_WRENCHES, *, passive: bool = True
-    ) -> bool:
-        """Whether a kernel is in this process; passive forces are among the numbers, so `passive` is ignored."""
-        return super().has_kernel(row, method, variant._replace(overlay=row.overlay is not None))
-
-    def load_kernel(
-        self,
-        row: Query,
-        method: str = "",
-        variant: Variant = WITHOUT_WRENCHES,
-        *,
-        passive: bool = True,
-        make: bool = False,
-    ) -> bool:
-        """Loads a kernel from memory or from the store on disk; returns whether it is available."""
-        return super().load_kernel(row, method, variant._replace(overlay=row.overlay is not None), make=make)
-
-    def signature(self, row: Query, method: str, variant: Variant = WITHOUT_WRENCHES) -> Signature:
-        """Returns the signature of a kernel, parametric for rows that depend on numbers of an overlay."""
-        return super().signature(row, method, variant._replace(overlay=row.overlay is not None))
+    def _variant(self, row: Query, variant: Variant) -> Variant:
+        """Returns the parametric variant, with passive forces among the numbers, for rows that depend on an overlay."""
+        return variant._replace(overlay=row.overlay is not None)
 
     def _parameters(self, row: Query) -> dict[str, Array]:
         if row.overlay is None:

@@ -96,10 +96,19 @@ class Robot(RobotQueries):
     """The dynamics of one robot.
 
     Args:
-        description: The robot as described in its file, from an importer. Most callers use `from_urdf`.
+        description: The robot as described in its file, from an importer. Most callers use `from_file`.
+
+    Raises:
+        InvalidArgumentError: `description` is something else, such as the path of a file.
     """
 
     def __init__(self, description: Description) -> None:
+        if not isinstance(description, Description):
+            raise InvalidArgumentError(
+                f"Robot takes a Description, found {found(description)}: Robot.from_file(path) reads a file, "
+                "Robot.from_urdf(..) URDF, Robot.from_text(..) a text",
+                path="description",
+            )
         tree = tree_of(description)
         bodies = weld(tree)
         rows = Rows(tree, bodies.tree)
@@ -195,26 +204,20 @@ class Robot(RobotQueries):
 
         Args:
             path: The file. A file named `*.xacro` is a program: it is run, and may read all files that its user may.
-            root: See `from_urdf`, also for `limits`, `joints`, `mimic` and `loops`.
+            root: As for `from_urdf`.
             limits: The largest total size of all its files.
-            joints: A YAML file with passive joint properties.
-            mimic: Whether joints that mimic others follow them.
-            loops: "closed" or "cut".
+            joints: As for `from_urdf`.
+            mimic: As for `from_urdf`.
+            loops: As for `from_urdf`.
             arguments: The arguments of a xacro file, by name.
 
         Raises:
-            UrdfError: The file is malformed, or contains an element that cannot be represented; the message contains
-                file, line, element and cause.
-            InvalidArgumentError: `root` is not a kind of root, or `arguments` are given for a file without arguments.
-            ConfigurationError: `joints` is not a valid joint file, or does not fit the robot; the message contains
-                file, line and key.
-            NotFoundError: The file does not exist.
+            DynError: As `from_urdf`; `UrdfError` for an element that cannot be represented too.
+            InvalidArgumentError: `arguments` are given for a file without arguments.
             UnimplementedError: The file is xacro, and the package xacro is not installed.
-            ResourceExhaustedError: The files are larger than `limits`.
         """
-        return cls(
-            reading.completed(reading.read_file(path, limits=limits, arguments=arguments), root, joints, mimic, loops)
-        )
+        description = reading.read_file(path, limits=limits, arguments=arguments)
+        return cls(reading.completed(description, root, joints, mimic, loops))
 
     @classmethod
     def from_text(
@@ -345,11 +348,7 @@ class Robot(RobotQueries):
         """
         names = ["control"] if queries is None else [queries] if isinstance(queries, str) else list(queries)
         chosen = [(row, method, self.signature(row, method)) for row, method in preparation.chosen(names)]
-        wanted = [
-            signature
-            for row, method, signature in chosen
-            if not (signature.empty or self._is_singular(row, method) or self._lacks(row, method))
-        ]
+        wanted = [signature for row, method, signature in chosen if not (signature.empty or self._refusal(row, method))]
         with ExitStack() as second_thread:
             for row, method, signature in chosen:
                 begun = time.perf_counter()
@@ -500,14 +499,15 @@ class Robot(RobotQueries):
             variant: Its optional inputs.
             passive: Whether passive forces act.
         """
-        if row.constant or self._lacks(row, method):
+        variant = self._variant(row, variant)
+        if row.constant or self._refusal(row, method, numbers=False):
             return True
         if not (variant.overlay or self._acts(row, method, passive)):
             other = self.__dict__.get("without_passive")  # callers of this method have no time to create one
             return other is not None and other.has_kernel(row, method, variant)
         needed = self._signatures_of(row, method, variant)
         there = all(signature.empty or signature in self._library for signature in needed)
-        return there or (not variant.overlay and self._is_singular(row, method))
+        return there or (not variant.overlay and bool(self._refusal(row, method)))
 
     def load_kernel(
         self,
@@ -534,7 +534,8 @@ class Robot(RobotQueries):
         Raises:
             ResourceExhaustedError: The kernel was refused, by this or another process: it needs too many operations.
         """
-        if row.constant or self._lacks(row, method):
+        variant = self._variant(row, variant)
+        if row.constant or self._refusal(row, method, numbers=False):
             return True
         options: dict[str, Any] = {row.kernel_option: method} if row.kernel_option else {}
         if not variant.overlay and (other := self.acting(row, method, passive)) is not self:
@@ -547,7 +548,7 @@ class Robot(RobotQueries):
             if make:
                 self._kernel(signature)
             elif not self._library.load(signature):
-                return not variant.overlay and self._is_singular(row, method)  # refused without a kernel
+                return not variant.overlay and bool(self._refusal(row, method))  # refused without a kernel
         self._bind(row, options)
         return True
 
@@ -734,7 +735,7 @@ class Robot(RobotQueries):
         before = calls.bound(others)
         if not loaded or (before is not None and before.loaded == loaded):
             return
-        if robot._is_singular(row, method) or robot._checks_states(row, method):
+        if robot._refusal(row, method) or robot._checks_states(row, method):
             return
         if robot.signature(row, method).padded:
             return  # no kernel takes inputs without entries as they are
@@ -1028,11 +1029,16 @@ class Robot(RobotQueries):
             for name, spec in row.outputs.items()
         }
 
+    def _variant(self, row: Query, variant: Variant) -> Variant:
+        """Returns the variant of the kernels that this robot uses."""
+        return variant
+
     def _kernel(self, signature: Signature) -> np.ufunc:
         return self._library.kernel(signature)
 
     def signature(self, row: Query, method: str, variant: Variant = WITHOUT_WRENCHES) -> Signature:
         """Returns the signature of a kernel of this robot: of a row, one of its methods, with or without wrenches."""
+        variant = self._variant(row, variant)
         key = (row.name, method, variant)
         known = self._signatures.get(key)
         if known is None:
@@ -1061,44 +1067,36 @@ class Robot(RobotQueries):
             return one_hot(spec.kind, names_of(spec.kind, value, path), self.link_names, self.name, path)
         return operand(name, spec, value, spec.dims(self._sizes(links=row.links)), len(self.joint_names))
 
-    def _lacks(self, row: Query | Computation, method: str = "") -> str:
-        """Returns why a method has no result, and no kernel, with any numbers of the robot; "" if it has one."""
-        inverts = isinstance(row, Query) and method in row.inverts_mass_matrix
+    def _refusal(self, row: Query | Computation, method: str = "", *, numbers: bool = True) -> str:
+        """Returns why a method has no result, and no kernel, for this robot; "" if it has. numbers: whether to consider
+        the numbers of the robot, which an overlay changes.
+        """
+        inverts = method in getattr(row, "inverts_mass_matrix", ())
         if self._description.loops and (row.has_loads or inverts):
-            note, *more = self._description.loops
-            others = f" ({len(more)} more)" if more else ""
+            note, *others = self._description.loops
             return (
-                f"{note.element} {note.text}{others}, and what it carries is not computed; load the robot with "
-                'loops="cut" to compute with the tree that is left'
+                f"{note.element} {note.text}{f' ({len(others)} more)' if others else ''}, and what it carries is not "
+                'computed; load the robot with loops="cut" to compute with the tree that is left'
             )
-        if isinstance(row, Query) and method in row.rejects_mimic and self._tree.has_mimics:
+        if method in getattr(row, "rejects_mimic", ()) and self._tree.has_mimics:
             name, mimic = next((n, m) for n, m in zip(self._tree.moving_joints, self._tree.mimic, strict=True) if m)
             return (
                 f"joint '{name}' follows '{mimic.joint}', and (19b) requires independent joints; load the robot "
                 "without mimic"
             )
-        return ""
-
-    def check_answer(self, row: Query | Computation, method: str = "") -> None:
-        """Refuses a method that has no result for this robot.
-
-        Raises:
-            FailedPreconditionError: Loops, mimic joints, or a branch without inertia; the message names the joint.
-        """
-        if reason := self._refusal(row, method):
-            name = row.name
-            if isinstance(row, Query) and not all(self._refusal(row, choice) for choice in row.kernels):
-                name = f"{name} with {row.kernel_option}='{method}'"
-            raise FailedPreconditionError(f"{name} has no answer for robot '{self.name}': {reason}")
-
-    def _refusal(self, row: Query | Computation, method: str) -> str:
-        """Returns why a method has no result for this robot; "" if it has one."""
-        if isinstance(row, Query) and self._is_singular(row, method) and not self._lacks(row, method):
+        if numbers and inverts and self.massless_joint is not None:
             return (
                 f"the branch of joint '{self.massless_joint}' has no inertia along it beyond rounding, so no finite "
                 "effort gives a finite acceleration"
             )
-        return self._lacks(row, method)
+        return ""
+
+    def check_answer(self, row: Query | Computation, method: str = "") -> None:
+        """Raises FailedPreconditionError, which names the joint, for a method that has no result for this robot."""
+        if reason := self._refusal(row, method):
+            some = isinstance(row, Query) and not all(self._refusal(row, choice) for choice in row.kernels)
+            name = f"{row.name} with {row.kernel_option}='{method}'" if some else row.name  # type: ignore[union-attr]
+            raise FailedPreconditionError(f"{name} has no answer for robot '{self.name}': {reason}")
 
     def _defaults_of(self, row: Query) -> dict[str, Array]:
         """Returns the default values of the optional inputs except wrenches, and the numbers of an overlay."""
@@ -1110,24 +1108,13 @@ class Robot(RobotQueries):
         default = row.inputs[name].default
         return self._gravity if default is None else self._defaults.setdefault(default, np.array(default))
 
-    def _is_singular(self, row: Query, method: str) -> bool:
-        """Whether a method has no result, and no kernel, because it inverts the mass matrix, which is singular."""
-        return method in row.inverts_mass_matrix and self.massless_joint is not None
-
     def _checks_states(self, row: Query, method: str) -> bool:
         """Whether a method has a result only at states where M(q) is positive definite, which some may not be."""
         return method in row.inverts_mass_matrix and not self._has_possible_inertia
 
     def check_inertia(self, query: str, q: Array, free: Array | None = None) -> None:
-        """Refuses states at which M(q) is not positive definite; costs nothing if all bodies have a possible inertia.
-
-        Args:
-            query: What is asked, for the error.
-            q: (..., nq) positions.
-            free: (nv,) 0 for joints whose motion is prescribed, else 1; None: all move freely.
-
-        Raises:
-            FailedPreconditionError: The inertia along a joint is negative, or zero beyond rounding.
+        """Raises FailedPreconditionError, which names the joint, at positions (..., nq) where M(q) is not positive
+        definite. query: what is asked. free: (nv,) 0 for joints whose motion is prescribed, else 1; None: all move.
         """
         if self._has_possible_inertia:
             return

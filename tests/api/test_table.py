@@ -16,6 +16,7 @@ from docs.pages import ROOT
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, GaitQueries, Query, RobotQueries, TheoryQueries
 from dyn_service.api.results import ConstraintForces, Energy, SegmentLoads, Trajectory
 from dyn_service.engine.robot import Robot
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
 
 
@@ -155,3 +156,16 @@ def test_queries_of_theory_have_sections_of_their_own() -> None:
     assert shown["TheoryQueries"] == theory & of_robot
     assert shown["RobotQueries"] & of_robot == of_robot - theory - set(vars(Robot))
     assert vars(TheoryQueries).keys() >= theory & of_robot
+
+
+@pytest.mark.parametrize("name", [n for n, row in {**QUERIES, **COMPUTATIONS}.items() if row.result_type is not None])
+def test_results_of_two_or_three_arrays_unpack(name: str) -> None:
+    """To the arrays in the order of the fields; the others say what they have instead."""
+    row = {**QUERIES, **COMPUTATIONS}[name]
+    arrays = {output: np.full(2, float(k)) for k, output in enumerate(row.outputs)}
+    result = row.result({**dict.fromkeys(row.labels, ("a", "b")), **arrays})
+    if len(arrays) in (2, 3) or isinstance(result, tuple):
+        assert all(x is y for x, y in zip(result, arrays.values(), strict=True))
+    else:
+        with pytest.raises(InvalidArgumentError, match=f"does not unpack: its attributes are .*{next(iter(arrays))}"):
+            _, _ = result

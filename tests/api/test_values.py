@@ -11,6 +11,7 @@ import pytest
 
 from dyn_service import InvalidArgumentError
 from dyn_service.api.arguments import Inertial, JointNumbers, Overlay, Payload, Wrench
+from dyn_service.api.arrays import found
 from tests.phrases import naming
 
 NAN, INF = float("nan"), float("inf")
@@ -70,3 +71,19 @@ GOOD: list[Any] = [
 @pytest.mark.parametrize("value", GOOD, ids=range(len(GOOD)))
 def test_values_survive_copies(value: Any) -> None:
     assert repr(pickle.loads(pickle.dumps(value))) == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ([0.0, 1.0, "fast", 2.0], "str 'fast' at [2]"),
+        ([[0.0, 1.0], (2.0, None)], "NoneType None at [1, 1]"),
+        ([0.5, 1j, 2], "complex 1j at [1]"),
+        (["left", "right"], "list ['left', 'right']"),
+        (["elbow", 3], "list ['elbow', 3]"),  # a list of names
+        ([[1.0], [1.0, 2.0]], "lists of different lengths: row 1 has length 2, row 0 has length 1"),
+        ([True, 1], "list [True, 1]"),
+    ],
+)
+def test_the_entry_that_is_no_number_is_quoted(value: Any, text: str) -> None:
+    assert found(value) == text

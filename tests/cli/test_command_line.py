@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from dyn_service import QUERIES, Client, Robot, Server, Wrench, __version__
 from dyn_service.api.queries import COMPUTATIONS
@@ -471,6 +472,78 @@ def test_call_asks_what_it_lists(tcp_server: Server, pendulum: Robot, dyn_here: 
             assert len(found) == 14
         else:
             assert found.keys() == {name for name in outputs if query != "simulate" or name in "tqv"}
+
+
+def test_call_warns_beyond_limits(tcp_server: Server, panda: Robot, dyn_here: Here) -> None:
+    """In the caller's order of joints, and at each state; the answer stays the same."""
+    where = ["--server", tcp_server.endpoints[0], "--timeout", str(WAIT_S), "--robot", "panda"]
+    names = list(reversed(panda.joint_names))
+    q, v, tau = np.zeros((3, panda.nv)).tolist()
+    q[names.index("panda_joint4")] = -1.0  # zero is beyond its limits
+    q[-1], v[-2], tau[-3] = 90.0, -3.0, 100.0
+    values = [f"{name}={numbers}" for name, numbers in (("q", q), ("v", v), ("tau", tau))] + [
+        f"names={','.join(names)}"
+    ]
+    status, out, err = dyn_here("call", "forward_dynamics", *values, *where)
+    assert (status, len(json.loads(out)["a"])) == (0, panda.nv)
+    first, second, third = names[-1], names[-2], names[-3]
+    limits, places = panda.limits, {name: k for k, name in enumerate(panda.joint_names)}
+    lower, upper = limits.lower[places[first]], limits.upper[places[first]]
+    speed, effort = limits.velocity[places[second]], limits.effort[places[third]]
+    told = [line for line in err.splitlines() if line.startswith("warning:")]
+    assert told == [
+        f"warning: q of joint '{first}' is 90, beyond its limits {lower:g} to {upper:g} (rad | m)",
+        f"warning: v of joint '{second}' is -3, beyond its limits {-speed:g} to {speed:g} (rad/s | m/s)",
+        f"warning: tau of joint '{third}' is 100, beyond its limits {-effort:g} to {effort:g} (N m | N)",
+    ]
+    within = [-1.0 if name == "panda_joint4" else 0.0 for name in panda.joint_names]
+    states = [within, *([90.0, *within[1:]] for _ in range(3))]
+    told = dyn_here("call", "gravity_forces", f"q={states}", *where)[2].splitlines()
+    assert [line for line in told if "warning" in line] == [
+        f"warning: q of joint '{first}' at state [1] is 90, beyond its limits {lower:g} to {upper:g} (rad | m)"
+    ]
+
+
+@pytest.mark.parametrize("query", [*QUERIES, *COMPUTATIONS, *ADMINISTRATION, "mass_matrix+energy"])
+def test_call_help_prints_the_query(dyn_here: Here, query: str) -> None:
+    """Its inputs, options and outputs with their meaning, without a server."""
+    status, out, err = dyn_here("call", query, "--help")
+    assert (status, err) == (0, "")
+    assert out.startswith(f"{query}(")
+    row: Any = QUERIES.get(query) or COMPUTATIONS.get(query) or ADMINISTRATION[query]
+    lines = {line.split()[0].rstrip("?"): line for line in out.splitlines()[1:] if line.strip()}
+    for name in (*row.inputs, *row.options, *row.outputs):
+        assert name in lines
+    if query == "step":
+        assert lines["tau"].split(maxsplit=1)[1].startswith("array (.., nv), N m | N, joint efforts")
+        assert lines["integrator"].split("'")[1] == "rk4"
+
+
+def test_call_help(dyn_here: Here) -> None:
+    assert "Usage: dyn call" in dyn_here("call", "--help")[1] == dyn_here("call", "-h")[1]
+    status, _, err = dyn_here("call", "stepp", "--help")
+    assert status == 1
+    assert "did you mean 'step'?" in err
+
+
+COMPLETED = {
+    "dyn check pan": ["panda"],
+    "dyn serve panda ur": ["ur5e"],
+    "dyn call inverse_dynamics_r": ["inverse_dynamics_regressor"],
+    "dyn call load_": ["load_robot"],
+    "dyn call forward_dynamics me": ["method="],
+    "dyn call simulate q=0 every": ["every="],
+    "dyn launch panda_": ["panda_computed_torque"],
+    "dyn launch panda eng": ["engine:="],
+    "dyn launch nothing en": [],
+}
+
+
+@pytest.mark.parametrize("words", COMPLETED)
+def test_shells_complete_robots_queries_and_launch_files(words: str) -> None:
+    place = {"_DYN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    done = CliRunner().invoke(cli.app, [], prog_name="dyn", env=place)
+    assert done.output.split() == COMPLETED[words]
 
 
 def test_call_simulate(tcp_server: Server, pendulum: Robot, dyn_here: Here) -> None:

@@ -302,6 +302,12 @@ def test_robot_is_the_interface() -> None:
     assert isinstance(Robot.from_urdf(URDF / "pendulum.urdf"), RobotQueries)
 
 
+@pytest.mark.parametrize("given", ["panda.urdf", URDF / "panda.urdf", None])
+def test_a_file_is_read_by_another_name(given: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"found .*: Robot\.from_file\(path\) reads a file"):
+        Robot(given)
+
+
 def test_robot_that_cannot_move() -> None:
     brick = Robot.from_urdf(
         f'<robot name="brick"><link name="a">{SOLID}</link><link name="b">{SOLID}</link>'

@@ -12,6 +12,6 @@ supervisor       starts, restarts and stops the processes
 """
 
 from dyn_service.graph.launch.run import launch_file
-from dyn_service.graph.launch.substitutions import show_arguments
+from dyn_service.graph.launch.substitutions import declared_arguments, show_arguments
 
-__all__ = ["launch_file", "show_arguments"]
+__all__ = ["declared_arguments", "launch_file", "show_arguments"]

@@ -328,16 +328,21 @@ def show_arguments(path: Path | str) -> list[str]:
     """Returns the output of `--show-args`: the arguments of a launch file and its includes, with description, default
     and choices.
     """
-    found: dict[str, Arg] = {}
-    unread = _declared(read_launch_file(Path(path)), found, [])
+    declared, unread = declared_arguments(path)
     lines = []
-    for name, arg in found.items():
+    for name, arg in declared.items():
         lines.append(f"{name}: {as_written(arg.description)}" if arg.description else name)
         lines.append("    must be given" if arg.default is None else f"    default: {as_written(arg.default)}")
         if arg.choice:
             lines.append(f"    one of: {', '.join(as_written(choice.value) for choice in arg.choice)}")
     lines += [f"and the arguments of {file}: its path depends on arguments" for file in unread]
     return lines or ["the launch file declares no arguments"]
+
+
+def declared_arguments(path: Path | str) -> tuple[dict[str, Arg], list[str]]:
+    """Returns the arguments of a launch file and its includes by name, and includes whose path depends on arguments."""
+    arguments: dict[str, Arg] = {}
+    return arguments, _declared(read_launch_file(Path(path)), arguments, [])
 
 
 def _declared(launch: LaunchFile, found: dict[str, Arg], within: list[Path]) -> list[str]:

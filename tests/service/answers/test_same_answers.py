@@ -140,6 +140,14 @@ def test_answers_can_be_written_to(remote: Any) -> None:
         remote.mass_matrix(np.zeros((2, 9)))[0, 0, 0] = 1.0
 
 
+def test_results_unpack(remote: Any, panda: Robot) -> None:
+    q, v = np.zeros(panda.nq), np.ones(panda.nv)
+    for robot in (remote, panda):
+        after, faster = robot.step(q, v, 0 * v, dt=1e-3)
+        rotation, position = robot.link_poses(q)
+        assert (after.shape, faster.shape, rotation.shape[1:], position.shape[1:]) == (q.shape, v.shape, (3, 3), (3,))
+
+
 def test_answers_are_copied_into_given_arrays(remote: Any, panda: Robot) -> None:
     q, v, tau = np.random.default_rng(0).normal(size=(3, 4, panda.nv))
     for robot in (panda, remote):
