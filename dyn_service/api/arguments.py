@@ -311,8 +311,10 @@ class Contact:
     rigid: bool = False
 
 
-Integrator = Literal["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint", "adaptive", "stick_slip"]
-"""Integrators of `simulate`."""
+Integrator = Literal[
+    "auto", "rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint", "adaptive", "stick_slip"
+]
+"""Integrators of `simulate`, the first one its default."""
 
 Method = Literal["articulated", "mass_matrix"]
 """Solutions of the equation of motion: O(N), (19b), (P.5b), or through the mass matrix, (19a), (P.5a)."""

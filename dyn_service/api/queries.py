@@ -1418,6 +1418,7 @@ class RobotQueries(RobotProperties, ABC):
                 ("nv",), "rad/s^2 | m/s^2", "accelerations at `q`, `v`, if `steps` is 0; then only this and `finite`"
             ),
             "finite": Spec(("nv",), "1", "1; 0 if an acceleration overflows, with `a` set to 0"),
+            "substeps": Spec((), "1", "with the integrator `auto`: parts of a step of `rk4`; 0 if it was `stick_slip`"),
         },
     )
     def simulate(
@@ -1429,7 +1430,7 @@ class RobotQueries(RobotProperties, ABC):
         dt: StepLength,
         steps: StepCount,
         method: Method = "articulated",
-        integrator: Integrator = "rk4",
+        integrator: Integrator = "auto",
         gravity: Gravity = None,
         wrenches: ActingWrenches = None,
         payload: PayloadInput = None,
@@ -1459,7 +1460,9 @@ class RobotQueries(RobotProperties, ABC):
             method: The solution of the equation of motion.
             integrator: "rk4", "semi_implicit_euler" and "explicit_euler" step q and v, "implicit_midpoint" q and p;
                 "adaptive" chooses its steps; "stick_slip" is "semi_implicit_euler" with exact Coulomb friction: joints
-                stay at rest under smaller loads, and stiff joints allow long steps. It ignores `method`.
+                stay at rest under smaller loads, and stiff joints allow long steps. It ignores `method`. "auto" is
+                "rk4" in as many parts of a step as the joints' damping, friction and springs need, or "stick_slip" if
+                these are more than 64; the result has both.
             gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches, held through each step in the axes of their `frame`: one `Wrench` or several,
                 with torque, force and point (3,) constant or (..., steps, 3) samples, or a function of (t, q, v) that
@@ -1487,7 +1490,8 @@ class RobotQueries(RobotProperties, ABC):
 
         Raises:
             FailedPreconditionError: The state is no longer finite (names the first such step, its time and the joint),
-                or the iteration for an implicit midpoint does not converge.
+                explicit steps are too long for the damping, friction or springs of a joint, or the iteration for an
+                implicit midpoint does not converge.
             InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
             NotFoundError: The link of a wrench or of the payload does not exist.
         """
