@@ -1418,7 +1418,9 @@ class RobotQueries(RobotProperties, ABC):
                 ("nv",), "rad/s^2 | m/s^2", "accelerations at `q`, `v`, if `steps` is 0; then only this and `finite`"
             ),
             "finite": Spec(("nv",), "1", "1; 0 if an acceleration overflows, with `a` set to 0"),
-            "substeps": Spec((), "1", "with the integrator `auto`: parts of a step of `rk4`; 0 if it was `stick_slip`"),
+            "substeps": Spec(
+                (), "1", "with the integrator `auto`: parts of a step of `rk4`, or negated of `stick_slip`"
+            ),
         },
     )
     def simulate(
@@ -1461,8 +1463,8 @@ class RobotQueries(RobotProperties, ABC):
             integrator: "rk4", "semi_implicit_euler" and "explicit_euler" step q and v, "implicit_midpoint" q and p;
                 "adaptive" chooses its steps; "stick_slip" is "semi_implicit_euler" with exact Coulomb friction: joints
                 stay at rest under smaller loads, and stiff joints allow long steps. It ignores `method`. "auto" is
-                "rk4" in as many parts of a step as the joints' damping, friction and springs need, or "stick_slip" if
-                these are more than 64; the result has both.
+                "rk4" in as many parts of a step as the joints' damping, friction and springs need, or, if these are
+                more than 64, "stick_slip", extrapolated to order 2 from one and two parts. The result names both.
             gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches, held through each step in the axes of their `frame`: one `Wrench` or several,
                 with torque, force and point (3,) constant or (..., steps, 3) samples, or a function of (t, q, v) that

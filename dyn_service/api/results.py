@@ -789,7 +789,7 @@ class Trajectory:
     integrator: str = ""
     """The integrator of all steps, also where `simulate` chose it."""
     substeps: int = 1
-    """In how many parts it made each step."""
+    """In how many parts it made each step; 2 of `stick_slip`: extrapolated from one and two parts."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -171,7 +171,7 @@ def simulated(
     motion = simulate_here(robot, q, v, tau, p0=inputs.get("p"), **acting, **options, progress=progress)
     outputs = {name: array for name in COMPUTATIONS["simulate"].outputs if (array := getattr(motion, name)) is not None}
     if options.get("integrator", "auto") == "auto":
-        substeps = motion.substeps if motion.integrator == "rk4" else 0
+        substeps = motion.substeps if motion.integrator == "rk4" else -motion.substeps
         outputs["substeps"] = np.full(motion.q.shape[:-2], float(substeps))
     return outputs
 
@@ -244,8 +244,8 @@ def _fixed(
         q, v = outputs["q"][..., -1, :], outputs["v"][..., -1, :]
         p = outputs["p"][..., -1, :] if "p" in outputs else None
         if used == "auto":  # servers that do not report it have one default
-            substeps = int(np.max(outputs.get("substeps", 1.0), initial=0.0))
-            used, task.substeps = ("rk4", substeps) if substeps else ("stick_slip", 1)
+            substeps = int(np.ravel(outputs.get("substeps", 1.0))[0]) if v.size else 1
+            used, task.substeps = "rk4" if substeps > 0 else "stick_slip", abs(substeps)
         if not done:
             recorded = (name for name in COMPUTATIONS["simulate"].outputs if name in outputs and name != "t")
             found = {name: [_records(name, outputs[name], slice(1))] for name in recorded}

@@ -29,7 +29,7 @@ from dyn_service.simulation.contact.steps import SupportedSteps
 from dyn_service.simulation.divergence import DivergedError, FiniteCheck
 from dyn_service.simulation.integrators.adaptive import between
 from dyn_service.simulation.integrators.implicit_midpoint import midpoint_step
-from dyn_service.simulation.integrators.stick_slip import Sticking
+from dyn_service.simulation.integrators.stick_slip import ExtrapolatedSticking, Sticking
 from dyn_service.simulation.laws import LawEfforts, Term
 from dyn_service.simulation.stability import MOST_SUBSTEPS, StabilityCheck, chosen
 from dyn_service.simulation.task import Acting, Task, checked
@@ -54,6 +54,7 @@ def simulate(
         task.efforts.bind(robot, task.gravity)
     if task.integrator == "auto":
         task.integrator, task.substeps = chosen(robot, task.dt, 1 if task.supported else MOST_SUBSTEPS)
+        task.substeps = 2 if task.integrator == "stick_slip" and not task.supported else task.substeps
     run = _Run(robot, task, progress)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # divergence raises an error instead
         if task.integrator == "adaptive":
@@ -184,7 +185,7 @@ class _Run:
         held = np.array([length])
         formula = STEPS.get(integrator)
         if formula is None:
-            return Sticking(robot, task).step
+            return (Sticking if task.substeps == 1 else ExtrapolatedSticking)(robot, task).step
         if task.method == "articulated" and (task.wrenches.none or integrator != "rk4"):
 
             def by_kernel(k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:

@@ -223,10 +223,10 @@ def _refusal(
     rates = np.stack([damping * ease, np.sqrt(stiffness * np.abs(ease))])
     kind, entry = np.unravel_index(int(np.argmax(rates)), rates.shape)
     remedy = "use integrator='stick_slip', or steps" if sticks else "use steps"
-    joint, longest = names[int(entry)], 0.99 * dt / float(share[worst])
+    joint, cause, longest = names[int(entry)], ("damping and friction", "spring")[kind], 0.99 * dt / float(share[worst])
     return UnstableStepError(
-        f"steps of {dt:g} s of {integrator} are unstable{place}: joint '{joint}' is too light for its "
-        f"{'spring' if kind else 'damping and friction'}; {remedy} of at most {longest:.2g} s, or add the inertia of its motor (armature)"
+        f"steps of {dt:g} s of {integrator} are unstable{place}: joint '{joint}' is too light for its {cause}; "
+        f"{remedy} of at most {longest:.2g} s, or add the inertia of its motor (armature)"
     )
 
 

@@ -114,8 +114,29 @@ def test_the_default_makes_parts_of_a_step_and_agrees_with_adaptive_steps() -> N
     # 1e-3 of the creep: of order 4 with a part of a step at 0.8 of the limit, where transients decay at other rates.
     np.testing.assert_allclose(motion.v[1:], exact.v[1:], rtol=1e-3, atol=0)
     sticking = two({"friction": 56.0}, {"friction": 500.0}).simulate([0.0, 0.0], [0.0, 0.0], **pulled)
-    assert (sticking.integrator, sticking.substeps) == ("stick_slip", 1)
+    assert (sticking.integrator, sticking.substeps) == ("stick_slip", 2)
     assert not sticking.v.any()
+
+
+@pytest.mark.parametrize("kind", [{"damping": 3e4}, {"stiffness": 1e8}, {"friction": 300.0, "friction_width": 1e-3}])
+def test_the_default_for_stiff_joints_is_of_order_two(kind: dict[str, float]) -> None:
+    """The wrist is far too stiff for rk4 and moves by less than 1e-5 rad, while the shoulder swings as with a locked
+    wrist. Half of the step leaves a quarter of the error; steps of order 1 would leave half of a larger one.
+    """
+    asked: dict[str, Any] = {"gravity": (0.0, -9.81, 0.0)}
+    q, v = np.array([1.0, 0.0]), np.zeros(2)
+    rigid = two({}, {}).overlaid(Overlay(locked=["wrist"]))
+    exact = rigid.simulate(q, v, dt=1e-3, steps=600, every=600, integrator="rk4", **asked).q[-1]
+    errors, first = [], []
+    for dt in (5e-3, 2.5e-3):
+        motion = two({}, kind).simulate(q, v, dt=dt, steps=round(0.6 / dt), **asked)
+        assert (motion.integrator, motion.substeps) == ("stick_slip", 2)
+        errors.append(float(np.abs(motion.q[-1] - exact).max()))
+        steps = two({}, kind).simulate(q, v, dt=dt, steps=round(0.6 / dt), integrator="stick_slip", **asked)
+        first.append(float(np.abs(steps.q[-1] - exact).max()))
+    assert errors[1] == pytest.approx(errors[0] / 4.0, rel=0.2)
+    assert errors[1] < 0.1 * first[1]
+    assert first[1] == pytest.approx(first[0] / 2.0, rel=0.2)
 
 
 def test_a_default_step_is_in_as_many_parts_as_the_configurations_drawn_need(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +189,7 @@ def test_parts_hold_efforts_and_records_of_the_whole_step() -> None:
         assert (remote.integrator, remote.substeps) == (motion.integrator, motion.substeps)
         stiff = Overlay(joints={"wrist": JointNumbers(friction=500.0)})
         sticking = client.robot("two").simulate(q[0], v[0], overlay=stiff, **asked)
-        assert (sticking.integrator, sticking.substeps) == ("stick_slip", 1)
+        assert (sticking.integrator, sticking.substeps) == ("stick_slip", 2)
         np.testing.assert_array_equal(sticking.q, robot.simulate(q[0], v[0], overlay=stiff, **asked).q)
         with pytest.raises(FailedPreconditionError, match=r"steps of 0.001 s of rk4 are unstable in step 1"):
             client.robot("two").simulate(q, v, tau, integrator="rk4", **asked)

@@ -12,7 +12,7 @@ found by iteration: all wrong joints are changed at once, or one by one if that 
 terminates, because M is a P-matrix). Velocities of sticking joints are exactly zero. Friction and damping of any
 size only brake, so that steps of 1 ms suffice for joints with too much of them for their inertia. Springs of any
 stiffness are stable too, and neither lose nor gain energy: with h^2 k / 2 their frequency is at most sqrt(2) / h.
-Each state of a batch is solved alone. Order 1.
+Each state of a batch is solved alone. Order 1; the default integrator extrapolates to order 2.
 
 Cost: O(n^3) per iteration, few iterations per step, in NumPy: tens of microseconds per state. Source: J. J. Moreau's
 time stepping after D. E. Stewart and J. C. Trinkle, 1996, for joints; iterations after J. J. Judice and F. M. Pires,
@@ -49,10 +49,14 @@ class Equation(NamedTuple):
 
 
 class Sticking:
-    """The steps of one motion. damping, friction, stiffness: (..., nv) d, f and k."""
+    """The steps of one motion. damping, friction, stiffness: (..., nv) d, f and k.
 
-    def __init__(self, robot: RobotQueries, task: Task) -> None:
+    parts: each step is made in so many; more than one for `ExtrapolatedSticking`, with springs at the end of the step.
+    """
+
+    def __init__(self, robot: RobotQueries, task: Task, parts: int | None = None) -> None:
         self._robot, self._task = robot, task
+        self._dt, self._half = task.dt / (parts or 1), parts is None
         # From the efforts at velocities of 1 and far above any width; negative values, which would drive, become 0.
         slow, fast = (robot.passive_forces(task.at.neutral, speed * robot.free) for speed in (1.0, _FAR))
         self.damping, self.friction = np.maximum(slow.damping, 0.0), np.maximum(fast.friction, 0.0)
@@ -66,9 +70,12 @@ class Sticking:
         own = robot.passive_forces(q, v)
         braked = np.where(self.damping > 0.0, own.damping, 0.0) + np.where(self.friction > 0.0, own.friction, 0.0)
         M = robot.mass_matrix(q)
-        spring = task.dt**2 / 2.0 * self.stiffness
-        r = np.einsum("...ij,...j->...i", M, v) + spring * v + task.dt * (tau - held + braked)
-        return Equation(M, M + (task.dt * self.damping + spring)[..., None] * np.eye(task.at.nv), r)
+        dt, spring = self._dt, self._dt**2 * self.stiffness
+        r = np.einsum("...ij,...j->...i", M, v) + dt * (tau - held + braked)
+        if self._half:
+            spring = spring / 2.0
+            r = r + spring * v
+        return Equation(M, M + (dt * self.damping + spring)[..., None] * np.eye(task.at.nv), r)
 
     def step(self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
         """Returns the state after step k of this part.
@@ -76,12 +83,12 @@ class Sticking:
         Raises:
             FailedPreconditionError: M is singular, or the iteration fails.
         """
-        return moved(self._task.at, q, self.solved(k, self.equation(q, v, tau, acting)), self._task.dt)
+        return moved(self._task.at, q, self.solved(k, self.equation(q, v, tau, acting)), self._dt)
 
     def solved(self, k: int, equation: Equation) -> Array:
         """Returns v' of a step."""
         try:
-            found = velocities(equation.A, equation.r, self._task.dt * self.friction)
+            found = velocities(equation.A, equation.r, self._dt * self.friction)
         except np.linalg.LinAlgError:
             raise self.singular(k) from None
         if found is None:
@@ -100,6 +107,24 @@ class Sticking:
 
     def _step(self, k: int) -> str:
         return f"step {self._task.first_step + k + 1} (t = {self._task.time(k):g} s)"
+
+
+class ExtrapolatedSticking:
+    """Steps of order 2 for `auto`: twice the result of two halves of a step, less that of the whole step.
+
+    Joints that stick at the end of the second half stick.
+    """
+
+    def __init__(self, robot: RobotQueries, task: Task) -> None:
+        self._at, self._whole, self._half = task.at, Sticking(robot, task, 1), Sticking(robot, task, 2)
+
+    def step(self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+        """Returns the state after step k of this part; errors as `Sticking.step`."""
+        q_whole, v_whole = self._whole.step(k, q, v, tau, acting)
+        for _ in range(2):
+            q, v = self._half.step(k, q, v, tau, acting)
+        q = self._at.integrate(q, self._at.difference(q_whole, q), 1.0)
+        return q, np.where(v == 0.0, 0.0, 2.0 * v - v_whole)
 
 
 def straight(at: Configuration, v: Array) -> Array:
