@@ -22,6 +22,7 @@ from typing import Any, Literal, Self
 from dyn_service.api.arguments import (
     DEFAULT_FRICTION,
     DEFAULT_GRAVITY,
+    DEFAULT_STEP,
     STOP_DAMPING,
     Acceleration,
     AccelerationResult,
@@ -1100,13 +1101,16 @@ class RobotQueries(RobotProperties, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4",
+        integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = DEFAULT_STEP,
         overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[State] = None,
         workers: Workers = None,
     ) -> State:
-        """The state one step later. Efforts are held through the step, wrenches in the axes of their links."""
+        """The state one step later. Efforts are held through the step, wrenches in the axes of their links.
+
+        It is one step of the formula, also where such steps are unstable, which only `simulate` refuses.
+        """
 
     @query(
         equation="derivatives of Newton-Euler (18a) by sweeps; see docs/theory/derivatives.md",
@@ -1238,9 +1242,9 @@ class RobotQueries(RobotProperties, ABC):
     @query(
         equation="derivatives of Newton-Euler, O(N) solution of EOM, Steps 1 and 2; see docs/theory/derivatives.md",
         kernel={
+            "rk4": "derivatives.rk4",
             "semi_implicit_euler": "derivatives.semi_implicit_euler",
             "explicit_euler": "derivatives.explicit_euler",
-            "rk4": "derivatives.rk4",
             "implicit_midpoint": "midpoint.implicit_midpoint",
         },
         control=False,
@@ -1257,9 +1261,7 @@ class RobotQueries(RobotProperties, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        integrator: Literal[
-            "semi_implicit_euler", "explicit_euler", "rk4", "implicit_midpoint"
-        ] = "semi_implicit_euler",
+        integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint"] = DEFAULT_STEP,
         overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
@@ -1267,9 +1269,9 @@ class RobotQueries(RobotProperties, ABC):
     ) -> StepDerivatives:
         """Derivatives of `step` with respect to q, v and tau, and its value.
 
-        The default integrator is not that of `step`: "rk4" takes about four times as long. "implicit_midpoint" is the
-        step of `simulate` with this integrator; q and v are NaN if its iteration does not converge. A and B of the
-        result linearise the step: x' + A dx + B dtau, with x = (q, v).
+        "rk4" takes about four times as long as the Euler steps. "implicit_midpoint" is the step of `simulate` with this
+        integrator; q and v are NaN if its iteration does not converge. A and B of the result linearise the step:
+        x' + A dx + B dtau, with x = (q, v).
         """
 
     @query(

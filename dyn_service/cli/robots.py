@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dyn_service.api.queries import DEFAULT_STEP
 from dyn_service.cli.console import (
     ROBOT,
     Joints,
@@ -178,7 +179,7 @@ def export(
     fmu: Annotated[
         int | None, typer.Option(metavar="2|3", help="Write an FMU of this version of FMI instead of functions.")
     ] = None,
-    integrator: Annotated[str, typer.Option(metavar="NAME", help="Of an FMU: that of its steps.")] = "rk4",
+    integrator: Annotated[str, typer.Option(metavar="NAME", help="Of an FMU: that of its steps.")] = DEFAULT_STEP,
     dt: Annotated[float, typer.Option(metavar="S", help="Of an FMU: the length of a step, s.")] = 0.001,
     effort_limits: Annotated[bool, typer.Option(help="Of an FMU: clip efforts to their limits.")] = False,
     imus: Annotated[str, typer.Option(metavar="LINKS", help="Of an FMU: links with an IMU, separated by commas.")] = "",
