@@ -209,15 +209,25 @@ class DesignLoads(NamedTuple):
         )
         return page
 
+    def relative(self, joint: str) -> tuple[Array, dict[str, list[float]]]:
+        """Returns what a page draws of a joint: the parts (measures, causes) of the largest loads, relative to their
+        magnitudes, and by measure its curve of loads, at least 0 and at most the largest magnitude.
+        """
+        rows, said = {row["measure"]: row for row in self.rows if row["joint"] == joint}, self._text
+        most = {measure: abs(row["largest"]) for measure, row in rows.items()}
+        parts = [[float(said(row[cause])) / (most[x] or 1.0) for cause in CAUSES] for x, row in rows.items()]
+        curves = {x: [float(said(min(load, most[x]))) for load in self.curves[joint, x][0]] for x in rows}
+        return np.array(parts), curves
+
     def _draw(self, file: Path, joint: str) -> None:
         figure = load("the page of design loads", "matplotlib.figure").Figure(figsize=(11, 3.6), layout="constrained")
         bars, *curves = figure.subplots(1, 3)
-        of, said = {row["measure"]: row for row in self.rows if row["joint"] == joint}, self._text
+        of = {row["measure"]: row for row in self.rows if row["joint"] == joint}
+        parts, loads = self.relative(joint)
         for sign in (1, -1):  # parts that raise and parts that lower the load
             base = np.zeros(len(of))
             for k, cause in enumerate(CAUSES):
-                height = np.array([float(said(row[cause])) / (abs(row["largest"]) or 1.0) for row in of.values()])
-                height = np.where(height * sign > 0, height, 0.0)
+                height = np.where(parts[:, k] * sign > 0, parts[:, k], 0.0)
                 bars.bar(MEASURES, height, bottom=base, color=f"C{k}", label=cause if sign > 0 else None)
                 base += height
         bars.set(title="parts of the largest load, by cause", ylabel="part / |largest load|")
@@ -225,9 +235,7 @@ class DesignLoads(NamedTuple):
         bars.legend(fontsize="x-small", loc="lower center", ncols=3, bbox_to_anchor=(0.5, -0.3))
         for axes, names in zip(curves, (("radial", "axial"), ("tilting", "drive")), strict=True):
             for name in names:
-                at, share = self.curves[joint, name]
-                most = abs(of[name]["largest"])
-                axes.plot(100 * share, [float(said(min(x, most))) for x in at], label=f"{name}, {of[name]['unit']}")
+                axes.plot(100 * self.curves[joint, name][1], loads[name], label=f"{name}, {of[name]['unit']}")
             units = dict.fromkeys(of[name]["unit"] for name in names)
             label = " | ".join(f"{'force' if unit == 'N' else 'moment'}, {unit}" for unit in units)
             axes.set(xlabel="share of states with at least this load, %", ylabel=label)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dyn_service import Contact, Robot, Wrench
+from dyn_service import Contact, Overlay, Robot, Wrench
 from dyn_service.api.queries import DEFAULT_FRICTION
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -794,3 +794,24 @@ def test_contacts_too_stiff_for_a_step_are_refused(integrator: Any, largest: flo
         arm = Robot.from_urdf(URDF / "ur5e.urdf")
         with pytest.raises(UnstableStepError, match="the stop of joint '"):
             arm.simulate(np.zeros(6), np.zeros(6), position_limits=True, stop_time=1e-4, **asked)
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "stick_slip"])
+def test_locked_joints_have_neither_stops_nor_brakes(integrator: Any) -> None:
+    """One that is locked beyond its range: no effort, nothing stored, and the other joint's stop acts as alone."""
+    arm = Robot.from_urdf(URDF / "scara.urdf")
+    lower, upper = arm.limits.lower, arm.limits.upper
+    name = arm.joint_names[1]
+    q = (lower + upper) / 2.0
+    q[0], q[1] = upper[0] + 0.01, upper[1] + 0.5
+    motion = arm.overlaid(Overlay(locked=[name])).simulate(
+        q, np.zeros(arm.nv), dt=1e-3, steps=20, integrator=integrator, position_limits=True, velocity_limits=True
+    )
+    assert motion.stop_efforts is not None
+    assert motion.stored is not None
+    assert (motion.stop_efforts[1:, 0] < 0.0).any()
+    assert not motion.stop_efforts[:, 1].any()
+    assert (motion.q[:, 1] == q[1]).all()
+    alone = arm.simulate(q, np.zeros(arm.nv), dt=1e-3, steps=1, integrator=integrator, position_limits=True)
+    assert alone.stored is not None
+    assert alone.stored[0, 0] > 10.0 * motion.stored[0, 0] > 0.0

@@ -21,6 +21,10 @@ G = 9.81
 
 @pytest.fixture(scope="module")
 def arm() -> Robot:
+    return arm_about("0 0 1")
+
+
+def arm_about(axis: str) -> Robot:
     """Two links of 1 m in the horizontal plane with point masses of 3 and 2 kg at their ends; the axes are vertical."""
 
     def link(name: str, mass: float) -> str:
@@ -31,7 +35,7 @@ def arm() -> Robot:
     def joint(name: str, parent: str, child: str, x: float, damping: float) -> str:
         return (
             f'<joint name="{name}" type="revolute"><parent link="{parent}"/><child link="{child}"/>'
-            f'<origin xyz="{x} 0 0"/><axis xyz="0 0 1"/><limit lower="-3" upper="3" effort="99" velocity="9"/>'
+            f'<origin xyz="{x} 0 0"/><axis xyz="{axis}"/><limit lower="-3" upper="3" effort="99" velocity="9"/>'
             f'<dynamics damping="{damping}"/></joint>'
         )
 
@@ -116,6 +120,24 @@ def test_the_page_and_its_extremes(arm: Robot, tmp_path: Path) -> None:
         assert abs(at[middle] - np.median(np.abs(every[:, j, m]))) < 2 * (at[0] - at[-1]) / 100
     assert (page.parent / "joint_1.svg").stat().st_size > 10_000
     assert "20,000 states" in page.read_text("utf-8")
+
+
+def test_a_negative_load_is_drawn_by_its_magnitude() -> None:
+    """Axes that point down carry the weight with a negative axial force: parts sum to -1, and its curve is that of
+    an axis that points up.
+    """
+    vary = {"q": {"uniform": "limits"}, "v": {"uniform": [-2, 2]}, "a": {"uniform": [-5, 5]}}
+    samples = {"sample": {"count": 300}}
+    down, up = (design_loads(arm_about(axis), vary, samples=samples) for axis in ("0 0 -1", "0 0 1"))
+    for joint in ("shoulder", "elbow"):
+        largest = [row["largest"] for row in down.rows if row["joint"] == joint]
+        assert largest[1] < 0.0
+        (parts, curves), (_, curves_up) = down.relative(joint), up.relative(joint)
+        np.testing.assert_allclose(parts.sum(axis=1), np.sign(largest), rtol=0, atol=1e-5)  # six digits are shown
+        for load, curve in zip(largest, curves.values(), strict=True):
+            assert curve[0] == pytest.approx(abs(load), rel=1e-5)
+            assert 0.0 <= min(curve) <= max(curve)
+        assert curves["axial"] == curves_up["axial"]
 
 
 def test_a_duty_cycle(arm: Robot) -> None:

@@ -155,8 +155,7 @@ class Supports:
         bounded = bounded if task.position_limits else []
         self._in_q, self._in_v = [q for q, _ in bounded], [v for _, v in bounded]
         self._lower, self._upper = limits.lower[self._in_q], limits.upper[self._in_q]
-        braked = np.isfinite(limits.speeds) & (robot.free == 1.0)
-        self._braked = np.flatnonzero(braked).tolist() if task.velocity_limits else []
+        self._braked = np.flatnonzero(np.isfinite(limits.speeds)).tolist() if task.velocity_limits else []
         self._speeds = limits.speeds[self._braked]
         slowest = 0.0 if task.integrator == "stick_slip" else self._least_damping_time
         self._brake = of_joints[..., self._braked] / max(self.time, slowest)
