@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import isfinite
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -311,8 +311,13 @@ class Contact:
     rigid: bool = False
 
 
-Integrator = Literal["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint", "adaptive", "stick_slip"]
-"""Integrators of `simulate`."""
+Integrator = Literal[
+    "auto", "rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint", "adaptive", "stick_slip"
+]
+"""Integrators of `simulate`, the first one its default."""
+
+DEFAULT_STEP: Final = "rk4"
+"""The integrator of one step by default: of `step`, its derivatives, and exported steps; of `simulate` where stable."""
 
 Method = Literal["articulated", "mass_matrix"]
 """Solutions of the equation of motion: O(N), (19b), (P.5b), or through the mass matrix, (19a), (P.5a)."""

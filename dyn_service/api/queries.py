@@ -22,6 +22,7 @@ from typing import Any, Literal, Self
 from dyn_service.api.arguments import (
     DEFAULT_FRICTION,
     DEFAULT_GRAVITY,
+    DEFAULT_STEP,
     STOP_DAMPING,
     Acceleration,
     AccelerationResult,
@@ -1132,13 +1133,16 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = "rk4",
+        integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler"] = DEFAULT_STEP,
         overlay: OverlayInput = None,
         passive: Passive = True,
         out: Outs[State] = None,
         workers: Workers = None,
     ) -> State:
-        """The state one step later. Efforts are held through the step, wrenches in the axes of their links."""
+        """The state one step later. Efforts are held through the step, wrenches in the axes of their links.
+
+        It is one step of the formula, also where such steps are unstable, which only `simulate` refuses.
+        """
 
     @query(
         equation="derivatives of Newton-Euler (18a) by sweeps; see docs/theory/derivatives.md",
@@ -1270,9 +1274,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     @query(
         equation="derivatives of Newton-Euler, O(N) solution of EOM, Steps 1 and 2; see docs/theory/derivatives.md",
         kernel={
+            "rk4": "derivatives.rk4",
             "semi_implicit_euler": "derivatives.semi_implicit_euler",
             "explicit_euler": "derivatives.explicit_euler",
-            "rk4": "derivatives.rk4",
             "implicit_midpoint": "midpoint.implicit_midpoint",
         },
         control=False,
@@ -1289,9 +1293,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         *,
         gravity: Gravity = None,
         wrenches: Wrenches = None,
-        integrator: Literal[
-            "semi_implicit_euler", "explicit_euler", "rk4", "implicit_midpoint"
-        ] = "semi_implicit_euler",
+        integrator: Literal["rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint"] = DEFAULT_STEP,
         overlay: OverlayInput = None,
         passive: Passive = True,
         out: Out = None,
@@ -1299,9 +1301,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     ) -> StepDerivatives:
         """Derivatives of `step` with respect to q, v and tau, and its value.
 
-        The default integrator is not that of `step`: "rk4" takes about four times as long. "implicit_midpoint" is the
-        step of `simulate` with this integrator; q and v are NaN if its iteration does not converge. A and B of the
-        result linearise the step: x' + A dx + B dtau, with x = (q, v).
+        "rk4" takes about four times as long as the Euler steps. "implicit_midpoint" is the step of `simulate` with this
+        integrator; q and v are NaN if its iteration does not converge. A and B of the result linearise the step:
+        x' + A dx + B dtau, with x = (q, v).
         """
 
     @query(
@@ -1451,6 +1453,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
                 ("nv",), "rad/s^2 | m/s^2", "accelerations at `q`, `v`, if `steps` is 0; then only this and `finite`"
             ),
             "finite": Spec(("nv",), "1", "1; 0 if an acceleration overflows, with `a` set to 0"),
+            "substeps": Spec(
+                (), "1", "with the integrator `auto`: parts of a step of `rk4`, or negated of `stick_slip`"
+            ),
         },
     )
     def simulate(
@@ -1462,7 +1467,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         dt: StepLength,
         steps: StepCount,
         method: Method = "articulated",
-        integrator: Integrator = "rk4",
+        integrator: Integrator = "auto",
         gravity: Gravity = None,
         wrenches: ActingWrenches = None,
         payload: PayloadInput = None,
@@ -1492,7 +1497,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
             method: The solution of the equation of motion.
             integrator: "rk4", "semi_implicit_euler" and "explicit_euler" step q and v, "implicit_midpoint" q and p;
                 "adaptive" chooses its steps; "stick_slip" is "semi_implicit_euler" with exact Coulomb friction: joints
-                stay at rest under smaller loads, and stiff joints allow long steps. It ignores `method`.
+                stay at rest under smaller loads, and stiff joints allow long steps. It ignores `method`. "auto" is
+                "rk4" in as many parts of a step as the joints' damping, friction and springs need, or, if these are
+                more than 64, "stick_slip", extrapolated to order 2 from one and two parts. The result names both.
             gravity: (..., 3) m/s^2, world axes; None is the default.
             wrenches: External wrenches, held through each step in the axes of their `frame`: one `Wrench` or several,
                 with torque, force and point (3,) constant or (..., steps, 3) samples, or a function of (t, q, v) that
@@ -1520,7 +1527,8 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
 
         Raises:
             FailedPreconditionError: The state is no longer finite (names the first such step, its time and the joint),
-                or the iteration for an implicit midpoint does not converge.
+                explicit steps are too long for the damping, friction or springs of a joint, or the iteration for an
+                implicit midpoint does not converge.
             InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
             NotFoundError: The link of a wrench or of the payload does not exist.
         """

@@ -797,6 +797,10 @@ class Trajectory:
             "by passive joint forces, stops and brakes, contacts, steps of `stick_slip`, since the previous record",
         ),
     ] = None
+    integrator: str = ""
+    """The integrator of all steps, also where `simulate` chose it."""
+    substeps: int = 1
+    """In how many parts it made each step; 2 of `stick_slip`: extrapolated from one and two parts."""
 
 
 @dataclass(frozen=True, eq=False)

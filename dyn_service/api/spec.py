@@ -749,6 +749,9 @@ def _brief(self: Any) -> str:
         value, spec = getattr(self, name, None), _metadata(hint, Spec)
         if value is None:
             continue
+        if isinstance(value, (str, int)):
+            lines.append(f"{name}: {value}")
+            continue
         if spec is None:
             lines.append(f"{name}: {len(value)} names, {reprlib.repr(value)}")
             continue
@@ -775,7 +778,8 @@ def _answer(method: str, answer: Any) -> tuple[dict[str, Spec], dict[str, Names]
     if not outputs:
         raise TypeError(f"{method}: the return annotation declares no outputs")
     first = next(iter(outputs.values()))
-    labels = {n: _metadata(declared[n], Names) or Names(str(first.shape[0])) for n in names if n not in outputs}
+    listed = [name for name in names if name not in outputs and declared[name] not in (str, int)]
+    labels = {name: _metadata(declared[name], Names) or Names(str(first.shape[0])) for name in listed}
     return outputs, labels, answer
 
 

@@ -191,7 +191,9 @@ def export(
     fmu: Annotated[
         int | None, typer.Option(metavar="2|3", help="Write an FMU of this version of FMI instead of functions.")
     ] = None,
-    integrator: Annotated[str, typer.Option(metavar="NAME", help="Of an FMU: that of its steps.")] = "rk4",
+    integrator: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of an FMU: that of its steps; by default that of `step`.")
+    ] = None,
     dt: Annotated[float, typer.Option(metavar="S", help="Of an FMU: the length of a step, s.")] = 0.001,
     effort_limits: Annotated[bool, typer.Option(help="Of an FMU: clip efforts to their limits.")] = False,
     imus: Annotated[str, typer.Option(metavar="LINKS", help="Of an FMU: links with an IMU, separated by commas.")] = "",
@@ -232,9 +234,10 @@ def export(
     )
     if fmu is not None:
         path = output or Path(f"{_one_name(robot.name)}.fmu")
-        options = {"version": fmu, "integrator": integrator, "dt": dt, "effort_limits": effort_limits}
+        options: dict[str, Any] = {"version": fmu, "dt": dt, "effort_limits": effort_limits}
+        options |= {} if integrator is None else {"integrator": integrator}
         options |= {"payload": loaded[0] if loaded else None, "friction": friction, "imus": sensors}
-        say(robot.export_fmu(path, **options, target=target, name=name, force=force))  # type: ignore[arg-type]
+        say(robot.export_fmu(path, **options, target=target, name=name, force=force))
         return
     inputs: dict[str, Any] = {"wrenches": pushed, "payload": loaded, "friction": friction, "acados": acados}
     for path in robot.export(

@@ -32,7 +32,11 @@ from dyn_service.control.plant.safety import ACTIVE, ARMING
 from dyn_service.control.trajectory import ReferenceTrajectory
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
-from dyn_service.simulation.engines import integrator
+from dyn_service.model.steps import STEPS
+from dyn_service.simulation.engines import advance
+from dyn_service.simulation.integrators.stick_slip import ExtrapolatedSticking
+from dyn_service.simulation.stability import chosen
+from dyn_service.simulation.task import checked
 
 Push = Callable[[float, Array, Array], ArrayLike]
 """(t, q, v) -> (nv,) N m | N: external torques on the joints."""
@@ -111,7 +115,9 @@ def dry_run(
         )
     make = (lambda q, v: motion) if isinstance(motion, ReferenceTrajectory) else motion or hold_maker(at)
     following = ReferenceTracker(at, model.description.fingerprint, make, rate_hz, delay_compensation)
-    step, dt = integrator("rk4"), 1.0 / plant_rate_hz
+    dt = 1.0 / plant_rate_hz
+    kind, parts = chosen(body, dt)
+    sticking = ExtrapolatedSticking(body, checked(at, here, speed, None, dt=dt, steps=1)) if kind not in STEPS else None
     effort = coming = acted = np.zeros(at.nv)
     rows: list[tuple[float, Array, Array, Array, Array, Array]] = []
     shown: list[dict[str, Array]] = []
@@ -132,7 +138,11 @@ def dry_run(
         reference = following.trajectory.sample(t - following.begin_s).q if following.trajectory else here
         rows.append((t, here, speed, effort, reference, at.error(here, reference)))
         pushed = effort if push is None else effort + _pushing(push(t, here, speed), at.nv)
-        here, speed = step(partial(body.forward_dynamics, tau=pushed), here, speed, dt, on=at)
+        if sticking is None:
+            moving = partial(body.forward_dynamics, tau=pushed)
+            here, speed = advance(STEPS[kind], moving, here, speed, dt, parts, on=at)
+        else:
+            here, speed = sticking.step(count, here, speed, pushed, None)
         acted, effort = effort, coming  # from the next step on
     t_, q_, v_, effort_, reference_, error_ = (np.array(column) for column in zip(*rows, strict=True))
     signals = {name: np.array([one[name] for one in shown]) for name in shown[0]}

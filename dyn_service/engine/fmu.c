@@ -26,7 +26,8 @@ enum { INSTANTIATED, INITIALIZING, STEPPING, TERMINATED };
 
 typedef struct {
     double x[COUNT];
-    int64_t mode;
+    int64_t mode, known; /* whether steps from the position `checked` are stable */
+    double checked[NQ];
 } State;
 
 #if FMI == 2
@@ -119,8 +120,8 @@ EXPORT int API(ExitInitializationMode, ExitInitializationMode)(Instance *c)
     for (int n = 0; quaternions[n] >= 0; n++) { /* of length 1, with the bits of `Robot.simulate` */
         double *e = c->state.x + POSITION + quaternions[n];
         double length = sqrt(e[0] * e[0] + e[1] * e[1] + e[2] * e[2] + e[3] * e[3]);
-        if (!(length > 0.0))
-            return failed(c, "the initial position has a quaternion of length 0, expected one of length 1");
+        if (!(length > 0.0 && isfinite(length)))
+            return failed(c, "the initial position has a quaternion of length %g, expected one of length 1", length);
         for (int k = 0; k < 4 && fabs(length - 1.0) > 16.0 * 2.220446049250313e-16; k++)
             e[k] /= length;
     }
@@ -178,6 +179,50 @@ static const double *efforts(const double *x, double *tau) /* that act: those gi
     return tau;
 }
 
+static void accelerate(Instance *c, const Numbers *with, const double *v, const double *tau, double *a)
+{
+    const double *q = c->state.x + POSITION, *g = c->state.x + GRAVITY;
+    if (with == NULL)
+        MODEL_ACCELERATION(q, v, tau, g, a, c->w);
+    else
+        MODEL_ACCELERATION_WITH(q, v, tau, g, with->bodies, with->joints, moves, a, c->w);
+}
+
+static double damping_rate(Instance *c, const Numbers *with) /* 1/s, the largest near rest, by power iteration */
+{
+    double v[NV], back[NV], a[NV], b[NV], still[NV] = {0.0}, rate = 0.0, size = 1.0;
+    for (int k = 0; k < NV; k++)
+        v[k] = 1.0 / (k + 1);
+    for (int n = 0; n < 100 && size > 0.0; n++) {
+        double next = 0.0;
+        for (int k = 0; k < NV; k++)
+            back[k] = -(v[k] *= 1e-6 / size); /* rad/s | m/s, far below any width of friction */
+        accelerate(c, with, v, still, a);
+        accelerate(c, with, back, still, b);
+        for (int k = 0; k < NV; k++)
+            next = fmax(next, fabs(v[k] = (b[k] - a[k]) / 2.0));
+        rate = n == 0 ? 0.0 : next / 1e-6;
+        size = next;
+    }
+    return rate;
+}
+
+static int check_step(Instance *c, const Numbers *with) /* where it begins, and whenever a coordinate moved by SPACING */
+{
+    double *at = c->state.checked, *q = c->state.x + POSITION, moved = c->state.known ? 0.0 : INFINITY;
+    for (int k = 0; k < NQ; k++)
+        moved = fmax(moved, fabs(q[k] - at[k]));
+    if (LARGEST_SHARE == 0.0 || moved < SPACING)
+        return OK;
+    memcpy(at, q, sizeof c->state.checked);
+    c->state.known = true;
+    double rate = damping_rate(c, with), dt = c->state.x[DT];
+    if (rate * dt <= 1.01 * LARGEST_SHARE)
+        return OK;
+    return failed(c, "dt = %g s is unstable at t = %g s: damping or friction stops a joint within %.2g s; steps of at "
+                     "most %.2g s are stable", dt, c->state.x[TIME], 1.0 / rate, 0.99 * LARGEST_SHARE / rate);
+}
+
 static int unknown(const Instance *c, uint32_t n)
 {
     return failed(c, "there is no variable with the value reference %u, the largest is %d", (unsigned)n, COUNT - 1);
@@ -193,14 +238,9 @@ EXPORT int API(GetReal, GetFloat64)(Instance *c, const uint32_t *references, siz
             return unknown(c, n);
         bool needs = (n >= ACCELERATION && n < FIRST) || n >= IMU;
         if (needs && !known) {
-            const double *q = x + POSITION, *v = x + VELOCITY, *acting = efforts(x, tau);
+            const double *q = x + POSITION, *v = x + VELOCITY;
             Numbers own;
-            const Numbers *with = changed(x, &own);
-            if (with == NULL)
-                MODEL_ACCELERATION(q, v, acting, x + GRAVITY, x + ACCELERATION, c->w);
-            else
-                MODEL_ACCELERATION_WITH(q, v, acting, x + GRAVITY, with->bodies, with->joints, moves, x + ACCELERATION,
-                                        c->w);
+            accelerate(c, changed(x, &own), v, efforts(x, tau), x + ACCELERATION);
 #if NI
             double force[3 * NL], turn[3 * NL], here[3] = {0.0};
             MODEL_IMU(q, v, x + ACCELERATION, here, here, x + GRAVITY, force, turn, c->w);
@@ -212,6 +252,9 @@ EXPORT int API(GetReal, GetFloat64)(Instance *c, const uint32_t *references, siz
         }
         known = known || needs;
         values[k] = x[n];
+        if (!isfinite(values[k]))
+            return failed(c, "'%s' is not finite at t = %g s: a position, velocity, effort or parameter is too large",
+                          names[n], x[TIME]);
     }
     return OK;
 }
@@ -233,6 +276,7 @@ EXPORT int API(SetReal, SetFloat64)(Instance *c, const uint32_t *references, siz
                           n == DT ? "a positive number" : at_least == 0.0 ? "a number, at least 0" : "a finite number",
                           values[k]);
         x[n] = values[k];
+        c->state.known = c->state.known && !changes;
         if (n >= FIRST && !changes)
             x[n - FIRST + POSITION] = values[k];
     }
@@ -255,6 +299,8 @@ static int advance(Instance *c, double at, double length)
     if (!(count >= 1.0 && fabs(length - count * dt) <= 1e-6 * dt))
         return failed(c, "the communication step of %.17g s is no multiple of dt = %.17g s", length, dt);
     for (double k = 1.0; k <= count; k++) {
+        if (check_step(c, with) != OK)
+            return ERROR;
         if (with == NULL)
             MODEL_STEP(x + POSITION, x + VELOCITY, acting, x + DT, x + GRAVITY, next, next + NQ, c->w);
         else

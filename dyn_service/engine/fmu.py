@@ -43,6 +43,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, Un
 from dyn_service.kernels.export import Function, Target, object_code, target_of
 from dyn_service.kernels.rolled import Rolled
 from dyn_service.model.parameters import BODIES, FREE, JOINTS, parameters_of
+from dyn_service.simulation.stability import LIMITS, SPACING, check_step
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -113,6 +114,7 @@ def export_fmu(
     if system is None:
         raise UnimplementedError(f"FMUs are written for Linux and macOS, not for {machine.triple}", path="target")
     reject_existing("file", path, force)
+    check_step(robot, dt, integrator)
     imus = links_of(robot, "imus", imus)
     carrier, places = _carrier(robot, payload), [robot._link(link, "imus") for link in imus]
     rate_of_joint = _friction_rates(robot) if friction else {}
@@ -128,10 +130,12 @@ def export_fmu(
         variables += [_Variable(each, "output", "continuous", spec.text, spec.unit) for each in names]
     fingerprint = repr((robot.tree.fingerprint, version, integrator, effort_limits, prefix, payload, variables))
     token = str(uuid.uuid5(uuid.NAMESPACE_OID, fingerprint))
+    damped = friction or {"damping", "friction"} & robot.tree.passive.acts
+    share = LIMITS[integrator].damping if damped else 0.0
     bounds = robot.limits.efforts if effort_limits else np.full(robot.nv, math.inf)
     sources = {
         "fmu.c": resources.files("dyn_service.engine").joinpath("fmu.c").read_text("utf-8"),
-        "model.h": _header(robot, models, variables, bounds, machine, version, token)
+        "model.h": _header(robot, models, variables, bounds, machine, version, token, share)
         + _numbers(robot, carrier, payload, rate_of_joint, places),
     }
     processor = {"arm64": "aarch64"}.get(machine.processor, machine.processor)
@@ -329,8 +333,9 @@ def _header(
     machine: Target,
     version: int,
     token: str,
+    largest_share: float,
 ) -> str:
-    """Returns model.h."""
+    """Returns model.h. largest_share: of the rate of damping times the step; 0 without damping."""
     at = robot.configuration
     starts = [each.start or 0.0 for each in variables]
     first, state = 5 + at.nv, at.nq + at.nv
@@ -343,6 +348,7 @@ def _header(
         "int quaternions": [*(str(part.start + inner.start) for part, inner in turning if inner.stop), "-1"],
     }
     sizes = {"FMI": version, "TOKEN": f'"{token}"', "NQ": at.nq, "NV": at.nv}
+    sizes |= {"SPACING": repr(SPACING), "LARGEST_SHARE": repr(largest_share)}
     sizes["WORKSPACE"] = max(function.workspace(machine) for function in models.values())
     sizes |= {name: f"{function.name}_eval" for name, function in models.items()}
     lines = [f"#define {name} {value}" for name, value in sizes.items()]

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api import preparation
-from dyn_service.api.arguments import mapped
+from dyn_service.api.arguments import DEFAULT_STEP, mapped
 from dyn_service.api.arrays import broadcast, found, holds_labelled, with_leading_axes
 from dyn_service.api.cost import leads_of, overlay_lead
 from dyn_service.api.description import RobotDescription, Sizes
@@ -446,7 +446,7 @@ class Robot(RobotQueries):
         file: str | os.PathLike[str],
         *,
         version: int = 3,
-        integrator: str = "rk4",
+        integrator: str = DEFAULT_STEP,
         dt: float = 1e-3,
         effort_limits: bool = False,
         target: str = "host",
@@ -478,7 +478,8 @@ class Robot(RobotQueries):
             InvalidArgumentError: An argument is invalid, the payload's link never moves, the file exists, or it cannot
                 be written.
             NotFoundError: The robot has no such link.
-            FailedPreconditionError: No C compiler for the target is installed, or the robot has no movable joints.
+            FailedPreconditionError: No C compiler for the target is installed, the robot has no movable joints, or
+                steps of `dt` are too long for the damping, friction or springs of a joint.
             UnimplementedError: There are no FMUs for the target.
             ResourceExhaustedError: A step needs too many operations.
         """

@@ -31,6 +31,7 @@ from dyn_service.api.spec import Dimensions
 from dyn_service.simulation.task import LIMITS
 
 EVALUATIONS: Mapping[Integrator, int] = {
+    "auto": 4,
     "explicit_euler": 1,
     "semi_implicit_euler": 1,
     "rk4": 4,

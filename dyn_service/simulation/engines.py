@@ -1,20 +1,12 @@
 """Engines that advance a simulated robot by one step: this package's equations, or another simulator.
 
-    (q, v) -> (q, v) after dt, with the efforts held through the step
-
-`unstable` checks whether a step resolves damping and friction. Near rest, velocities decay as v' = -K v, K = -da/dv. An
-explicit step of length h multiplies the mode of an eigenvalue k of K by a polynomial of h k, whose magnitude exceeds 1
-above the integrator's stability limit: the velocity grows, friction bounds it, and the joint chatters. Light joints
-with friction or damping have such k: many files give these without the inertia of the motor behind the gear. Source of
-the limits: E. Hairer, G. Wanner, Solving Ordinary Differential Equations II (1996), IV.2.
+(q, v) -> (q, v) after dt, with the efforts held through the step
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -205,41 +197,3 @@ class StickSlipEngine:
 
     def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
         return self._supports.in_brakes(q, v)
-
-
-LIMITS: Mapping[str, float] = MappingProxyType(
-    {"rk4": 2.785293563405282, "semi_implicit_euler": 2.0, "explicit_euler": 2.0}
-)
-"""The largest stable h k: 1 - x + x^2/2 - x^3/6 + x^4/24 = 1 for RK4, 1 - x = -1 for Euler."""
-_SPEED = 1e-6
-"""rad/s | m/s, for finite differences: far below any friction width, far above rounding."""
-
-
-@dataclass(frozen=True)
-class Unstable:
-    """joints: entries of v of unstable modes. rate: 1/s, the largest k. least: by what the step must be divided."""
-
-    joints: tuple[int, ...]
-    rate: float
-    least: int
-
-
-def unstable(acceleration: Callable[[Array], Array], free: Array, step_s: float, integrator: str) -> Unstable | None:
-    """Returns the unstable modes near rest for a step length; None if the step is stable.
-
-    acceleration: v (nv,) -> a (nv,) in one position. free: (nv,) whether an entry of v may differ from 0 (joints that
-    are not locked). integrator: a key of `LIMITS`.
-    """
-    entries = np.flatnonzero(free)
-    columns = [(acceleration(-v) - acceleration(v)) / (2.0 * _SPEED) for v in _SPEED * np.eye(len(free))[entries]]
-    matrix = np.stack(columns, axis=1)[entries] if columns else np.zeros((0, 0))
-    if not np.isfinite(matrix).all():
-        return None  # accelerations that are not finite are reported by the simulation
-    rates, ways = np.linalg.eig(matrix)
-    limit = LIMITS[integrator]
-    beyond = np.flatnonzero(rates.real * step_s > limit)
-    if not beyond.size:
-        return None
-    joints = {int(entries[np.argmax(np.abs(ways[:, k]))]) for k in beyond}
-    largest = float(rates.real.max())
-    return Unstable(tuple(sorted(joints)), largest, math.ceil(largest * step_s / limit))

@@ -10,7 +10,6 @@ motions are sent as samples on the half grid, so that the server computes no tim
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -47,7 +46,7 @@ SUPPORTED_MOVES, STICK_SLIP_MOVES = 1 << 17, 1 << 12
 SEARCHING_STEPS = 200
 """Maximum number of iterative steps per request: each evaluates the equation of motion tens of times."""
 
-LATER = ("first_step", *LIMITS, "stop_time", "stop_damping", "passive")
+LATER = ("integrator", "first_step", *LIMITS, "stop_time", "stop_damping", "passive")
 """Options that early servers do not have."""
 
 SUMS = ("clamped", "work", "dissipated")
@@ -170,8 +169,11 @@ def simulated(
         return {"a": np.where(finite, a, 0.0), "finite": finite.astype(np.float64)}
     acting["contacts"] = inputs.get("contacts")
     motion = simulate_here(robot, q, v, tau, p0=inputs.get("p"), **acting, **options, progress=progress)
-    found = ((each.name, getattr(motion, each.name)) for each in fields(motion))
-    return {name: array for name, array in found if array is not None}
+    outputs = {name: array for name in COMPUTATIONS["simulate"].outputs if (array := getattr(motion, name)) is not None}
+    if options.get("integrator", "auto") == "auto":
+        substeps = motion.substeps if motion.integrator == "rk4" else -motion.substeps
+        outputs["substeps"] = np.full(motion.q.shape[:-2], float(substeps))
+    return outputs
 
 
 def simulated_rheonomic(
@@ -208,17 +210,19 @@ def _fixed(
     """
     every = task.every
     q, v, p = task.q, task.v, task.p
-    searching = task.supported or task.integrator in ("adaptive", "implicit_midpoint", "stick_slip")
-    most = SEARCHING_STEPS if searching else PART_STEPS
-    moves = SUPPORTED_MOVES if task.supported else PART_MOVES
-    moves = STICK_SLIP_MOVES if task.integrator == "stick_slip" else moves
-    most = max(1, min(most, moves // max(v.size, 1)))
-    records = max(1, min(most // every, PART_NUMBERS // (2 * max(q.size, 1))))
-    aligned = every <= most and not task.by_function  # parts end at records
+    used = task.integrator  # "auto" until the first reply
     found: dict[str, list[Array]] = {}
     since: dict[str, Array] = {}  # the last record, if a part ends between two
     done = 0
     while not found or done < task.last:
+        # The server chooses the default integrator in the first part, which may be the slowest one.
+        searching = task.supported or used in ("auto", "adaptive", "implicit_midpoint", "stick_slip")
+        most = SEARCHING_STEPS if searching else PART_STEPS
+        moves = SUPPORTED_MOVES if task.supported else PART_MOVES
+        moves = STICK_SLIP_MOVES if used in ("auto", "stick_slip") else moves
+        most = max(1, min(most, moves // task.substeps // max(v.size, 1)))
+        records = max(1, min(most // every, PART_NUMBERS // (2 * max(q.size, 1))))
+        aligned = every <= most and not task.by_function and not done % every  # parts end at records
         per_part = 1 if task.by_function else records * every if aligned else min(most, every - done % every)
         # If only the initial state is recorded, one step is made to get it.
         count = max(1, min(per_part, task.last - done))
@@ -239,8 +243,12 @@ def _fixed(
         outputs = yield inputs, {**_unless_default(**options), **said}
         q, v = outputs["q"][..., -1, :], outputs["v"][..., -1, :]
         p = outputs["p"][..., -1, :] if "p" in outputs else None
+        if used == "auto":  # servers that do not report it have one default
+            substeps = int(np.ravel(outputs.get("substeps", 1.0))[0]) if v.size else 1
+            used, task.substeps = "rk4" if substeps > 0 else "stick_slip", abs(substeps)
         if not done:
-            found = {name: [_records(name, array, slice(1))] for name, array in outputs.items() if name != "t"}
+            recorded = (name for name in COMPUTATIONS["simulate"].outputs if name in outputs and name != "t")
+            found = {name: [_records(name, outputs[name], slice(1))] for name in recorded}
         done += count
         since = {name: outputs[name] + since.get(name, 0.0) for name in SUMS if name in outputs}
         if done <= task.last and (aligned or not done % every):
@@ -248,7 +256,8 @@ def _fixed(
                 kept.append(_records(name, since.get(name, outputs[name]), slice(1, None)))
             since = {}
         told(done / max(task.last, 1))
-    return Trajectory(task.times(), **{name: np.concatenate(kept, axis=_axis(name)) for name, kept in found.items()})
+    motion: dict[str, Any] = {name: np.concatenate(kept, axis=_axis(name)) for name, kept in found.items()}
+    return Trajectory(task.times(), **motion, integrator=used, substeps=task.substeps)
 
 
 def _axis(name: str) -> int:
@@ -283,4 +292,5 @@ def _adaptive(
             q_all.append(q)
             v_all.append(v)
         told((k + 1) / task.last)
-    return Trajectory(task.times(), np.stack(q_all, axis=-2), np.stack(v_all, axis=-2))
+    q, v = (np.stack(x, axis=-2) for x in (q_all, v_all))
+    return Trajectory(task.times(), q, v, integrator=task.integrator)

@@ -44,6 +44,7 @@ from dyn_service.model.steps import rk4_step
 from dyn_service.simulation.contact_points import check_joint
 from dyn_service.simulation.divergence import DivergedError
 from dyn_service.simulation.loads import HeldEfforts, Loads, as_samples, listed, vectors_of
+from dyn_service.simulation.stability import StabilityCheck
 from dyn_service.simulation.task import Grid, Motion
 
 
@@ -292,11 +293,13 @@ def _simulated(
         row, known = next(stages)
         return (evaluated(row, q, v) if known is None else known).a[..., free]
 
+    stable = StabilityCheck(robot if passive else None, task, "rk4", 1, free)
     with np.errstate(over="ignore", invalid="ignore"):  # divergence raises an error instead
         records: list[tuple[Array, Array, Array, Array]] = []
         for k in range(task.steps + 1):
             if k < task.steps:  # the last state is recorded under the efforts of the last step
                 acting = task.acting(k, q, v)
+            stable.states(k - 1, 1, parts.positions(q, rows[..., 2 * k, :, 0])[None])
             here = evaluated(2 * k, q, v)
             if not np.isfinite(here.a).all():
                 raise DivergedError(

@@ -6,7 +6,8 @@
 
 Fixed steps of the articulated solution run as one kernel per step. With `method="mass_matrix"`, (19a), and for RK4 with
 external wrenches, which act on rotated links at later stages, the step's formula calls a kernel for accelerations.
-`adaptive` is an extrapolation method of variable order, in place of the documents' ode45.
+`adaptive` is an extrapolation method of variable order, in place of the documents' ode45. `auto` is rk4, if necessary
+in several parts of a step, or stick_slip; explicit steps that are too long for the robot are refused, `stability.py`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from dyn_service.simulation.contact.steps import SupportedSteps
 from dyn_service.simulation.divergence import DivergedError, FiniteCheck
 from dyn_service.simulation.integrators.adaptive import between
 from dyn_service.simulation.integrators.implicit_midpoint import midpoint_step
-from dyn_service.simulation.integrators.stick_slip import Sticking
+from dyn_service.simulation.integrators.stick_slip import ExtrapolatedSticking, Sticking
 from dyn_service.simulation.laws import LawEfforts, Term
+from dyn_service.simulation.stability import MOST_SUBSTEPS, StabilityCheck, chosen
 from dyn_service.simulation.task import Acting, Task, checked
 from dyn_service.support import buffers
 
@@ -50,6 +52,9 @@ def simulate(
     task.q = task.at.unit(task.q, "q0")
     if isinstance(task.efforts, LawEfforts):
         task.efforts.bind(robot, task.gravity)
+    if task.integrator == "auto":
+        task.integrator, task.substeps = chosen(robot, task.dt, 1 if task.supported else MOST_SUBSTEPS)
+        task.substeps = 2 if task.integrator == "stick_slip" and not task.supported else task.substeps
     run = _Run(robot, task, progress)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # divergence raises an error instead
         if task.integrator == "adaptive":
@@ -72,6 +77,9 @@ _TELL_STEPS = 1024
 
 _MAX_STEPS = 8192
 """At most so many if progress is not reported."""
+
+_SEEN = 32
+"""Most steps between two states of which a check decides whether their configuration is checked."""
 
 _MAX_NUMBERS = 1 << 18
 """Most numbers in the positions, or in the velocities, of these steps, unless `_MIN_STEPS` have more."""
@@ -117,6 +125,7 @@ class _Run:
     task: Task
     progress: Callable[[float], None] | None
     _acted: Acting = field(init=False)
+    _stable: StabilityCheck = field(init=False)
 
     def _acceleration(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> Array:
         task = self.task
@@ -139,6 +148,8 @@ class _Run:
         q, v = task.q, task.v
         records = _Records(task, q, v)
         check = self._check(q, v, lambda q, v: v)
+        self._stable = StabilityCheck(self.robot, task, task.integrator, task.substeps)
+        self._stable.states(-1, 1, q[None])
         supported = SupportedSteps(self.robot, task) if task.supported else None
         step = self._step() if supported is None else supported.step
         acted = self._acted = task.acting(0, q, v)
@@ -159,27 +170,36 @@ class _Run:
             q, v = step(k, q, v, *acted)
             k += 1
             check.step(k, q, v)
+            self._stable.states(k - 1, 1, q[None])
             if records.add(k, q, v) and supported is not None:
                 supported.record(k - 1, q, v)
-        return Trajectory(task.times(), *records.arrays, **({} if supported is None else supported.account()))
+        account: dict[str, Any] = {} if supported is None else supported.account()
+        used: dict[str, Any] = {"integrator": task.integrator, "substeps": task.substeps}
+        q, v = records.arrays
+        return Trajectory(task.times(), q, v, **account, **used)
 
     def _step(self) -> Callable[..., tuple[Array, Array]]:
         """Returns a function (k, q, v, tau, wrenches) -> q and v after step k of this part."""
         robot, task = self.robot, self.task
-        integrator, length = task.integrator, np.array([task.dt])
+        integrator, parts, length = task.integrator, range(task.substeps), task.dt / task.substeps
+        held = np.array([length])
         formula = STEPS.get(integrator)
         if formula is None:
-            return Sticking(robot, task).step
+            return (Sticking if task.substeps == 1 else ExtrapolatedSticking)(robot, task).step
         if task.method == "articulated" and (task.wrenches.none or integrator != "rk4"):
 
             def by_kernel(k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
-                state = robot.step(q, v, tau, length, gravity=task.gravity, wrenches=acting, integrator=integrator)  # type: ignore[arg-type]
-                return state.q, state.v
+                for _ in parts:
+                    state = robot.step(q, v, tau, held, gravity=task.gravity, wrenches=acting, integrator=integrator)  # type: ignore[arg-type]
+                    q, v = state.q, state.v
+                return q, v
 
             return by_kernel
 
         def by_formula(k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
-            return formula(lambda q, v: self._acceleration(q, v, tau, acting), q, v, task.dt, on=task.at)
+            for _ in parts:
+                q, v = formula(lambda q, v: self._acceleration(q, v, tau, acting), q, v, length, on=task.at)
+            return q, v
 
         return by_formula
 
@@ -190,7 +210,7 @@ class _Run:
         diverges in one of them, which is then found one by one. None instead of a function: each step is computed
         alone, because its loads depend on the state other than by a law, or because it takes long anyway.
         """
-        robot, task = self.robot, self.task
+        robot, task, stable = self.robot, self.task, self._stable
         most = min(
             _MAX_STEPS if self.progress is None else _TELL_STEPS,
             max(_MIN_STEPS, _MAX_NUMBERS // max(task.q.size, task.v.size, 1)),
@@ -198,7 +218,8 @@ class _Run:
         repeat = getattr(robot, "repeat_steps", None)
         by_kernel = task.method == "articulated" and task.integrator in STEPS and task.wrenches.none
         law = task.efforts if isinstance(task.efforts, LawEfforts) else None
-        if repeat is None or not by_kernel or (task.by_function and law is None):
+        # A law would be evaluated at each substep, and its efforts are held through the step.
+        if repeat is None or not by_kernel or (task.by_function and (law is None or task.substeps > 1)):
             return None
 
         def several(k: int, q: Array, v: Array) -> tuple[int, Array, Array] | None:
@@ -210,6 +231,9 @@ class _Run:
             else:
                 steps = min(most, left)
                 to = [np.empty((1, *x.shape)) for x in (q, v)]
+            # Checks see states at least every `_SEEN` steps, also between records.
+            parts = next(n for n in range(1, steps + 1) if steps % n == 0 and (steps <= n * _SEEN or not stable.active))
+            seen = to if parts == 1 else [np.empty((count * parts, *x.shape)) for x in (q, v)]
             terms: list[Term] = []
             tau: Array | str
             if isinstance(task.efforts, LawEfforts):
@@ -217,9 +241,15 @@ class _Run:
                 tau = terms[-1].output
             else:
                 tau = task.efforts.samples(k, 1 if task.steady else count * steps)
-            state, rows = {"q": q, "v": v}, dict(zip("qv", to, strict=True))
-            if not repeat(task.integrator, state, rows, steps, task.dt, task.gravity, tau, terms):
+                tau = tau if task.steady else np.repeat(tau, task.substeps, axis=0)
+            state, rows = {"q": q, "v": v}, dict(zip("qv", seen, strict=True))
+            inner, length = steps // parts * task.substeps, task.dt / task.substeps
+            if not repeat(task.integrator, state, rows, inner, length, task.gravity, tau, terms):
                 return None
+            stable.states(k, steps // parts, seen[0])
+            for record, x in zip(to, seen, strict=True):
+                if record is not x:
+                    record[...] = x[parts - 1 :: parts]
             q, v = (x[-1] for x in to)
             if not (all_finite(q) and all_finite(v)):
                 return None
@@ -265,7 +295,7 @@ class _Run:
         # The axis of records goes before the leading axes of the robot's numbers.
         v_all = np.moveaxis(velocity(np.moveaxis(q_all, -2, 0), np.moveaxis(p_all, -2, 0)), 0, -2)
         v_all[..., 0, :] = task.v if task.p is None else v_all[..., 0, :]
-        return Trajectory(task.times(), q_all, v_all, p_all)
+        return Trajectory(task.times(), q_all, v_all, p_all, integrator=task.integrator)
 
     def adaptive(self) -> Trajectory:
         """Integrates with adaptive steps between the times of the grid, at which sampled efforts may jump.
@@ -290,4 +320,5 @@ class _Run:
             records.add(k + 1, q, v)
             if self.progress is not None:
                 self.progress((k + 1) / task.last)
-        return Trajectory(task.times(), *records.arrays)
+        q, v = records.arrays
+        return Trajectory(task.times(), q, v, integrator=task.integrator)

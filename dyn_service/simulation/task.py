@@ -30,7 +30,7 @@ Acting = tuple[Array, list[Wrench] | None]
 
 LIMITS = ("position_limits", "effort_limits", "velocity_limits")
 
-SUPPORTED: tuple[Integrator, ...] = ("rk4", "semi_implicit_euler", "explicit_euler", "stick_slip")
+SUPPORTED: tuple[Integrator, ...] = ("auto", "rk4", "semi_implicit_euler", "explicit_euler", "stick_slip")
 """The integrators that support limits and contacts."""
 
 
@@ -131,7 +131,8 @@ class Motion(Grid):
 class Task(Motion):
     """The arguments of `RobotQueries.simulate`, checked.
 
-    p: (..., nv), the initial momenta, or None. contacts: given as for `contact_points.listed`.
+    substeps: parts of a step, of the integrator that `auto` becomes. p: (..., nv), the initial momenta, or None.
+    contacts: given as for `contact_points.listed`.
 
     Raises:
         InvalidArgumentError: An argument has the wrong type, shape or value; `path` names it.
@@ -140,7 +141,8 @@ class Task(Motion):
     wrenches: Loads = None  # type: ignore[assignment]  # made from the argument
     p: Array | None = None
     method: Method = "articulated"
-    integrator: Integrator = "rk4"
+    integrator: Integrator = "auto"
+    substeps: int = 1
     contacts: tuple[Contact, ...] = ()
     position_limits: bool = False
     effort_limits: bool = False

@@ -12,7 +12,7 @@ import pytest
 from dyn_service.control.plant.plant import Plant
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.nodes.plant.factory import PlantParameters, integrator_of, make_plant
+from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant, steps_of
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from tests.conftest import URDF
 from tests.counting import calls_of
@@ -129,6 +129,6 @@ def test_with_contacts_steps_are_those_whose_feet_hold() -> None:
         one.advance(100)
         began = one.q[0]
         one.advance(250)
-        strays[integrator_of(p)] = abs(one.q[0] - began)
+        strays[steps_of(brick, p)[0]] = abs(one.q[0] - began)
     assert strays["stick_slip"] < 1e-6
     assert strays["rk4"] > 3e-4

@@ -1,6 +1,7 @@
 """The simulated plant without sockets or clocks: steps, brakes, stops, catching up. Its safety: `test_safety.py`."""
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,7 @@ from dyn_service.messages import decode, encode
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Limits
 from dyn_service.simulation.engines import OwnEngine
+from dyn_service.simulation.stability import UnstableStepError
 from tests.conftest import URDF
 from tests.phrases import naming, unnamed
 from tests.service.conftest import floating
@@ -537,17 +539,17 @@ def test_a_robot_without_joints_is_no_plant() -> None:
         make_plant(rock, PlantParameters(robot="-"), session=1)
 
 
-def test_joints_that_steps_do_not_follow_are_named(pendulum: Robot, caplog: pytest.LogCaptureFixture) -> None:
-    """A damping that stops the pendulum within 0.25 ms: so many substeps as are said are enough, and are quiet."""
+@pytest.mark.parametrize(("rate", "integrator", "substeps"), [(4000.0, "rk4", 2), (1e4, "stick_slip", 1)])
+def test_joints_that_steps_do_not_follow_get_others(
+    pendulum: Robot, rate: float, integrator: str, substeps: int
+) -> None:
+    """A damping that stops the pendulum within 0.25 ms or 0.1 ms: `auto` follows it, and one step of rk4 is refused."""
     inertia = float(pendulum.mass_matrix([0.0])[0, 0])
-    wild = {"robot": "-", "overlay": {"joints": {"hinge": {"damping": 4000.0 * inertia}}}}
-    make_plant(pendulum, PlantParameters(**wild), session=7)
-    assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith(
-        "damping or friction stops hinge within 0.00025 s, too fast for steps of 0.001 s"
-    )
-    assert caplog.messages[0].endswith("set integrator to stick_slip, or substeps to 2")
-    caplog.clear()
-    make_plant(pendulum, PlantParameters(**wild, substeps=2), session=7)
-    make_plant(pendulum, PlantParameters(robot="-"), session=7)
-    assert caplog.messages == []
+    wild = {"robot": "-", "overlay": {"joints": {"hinge": {"damping": rate * inertia}}}}
+    chosen = make_plant(pendulum, PlantParameters(**wild), session=7).robot.engine
+    assert (getattr(chosen, "integrator", "stick_slip"), chosen.substeps) == (integrator, substeps)
+    with pytest.raises(UnstableStepError, match=r"steps of 0.001 s of rk4 are unstable: joint 'hinge' is too light"):
+        make_plant(pendulum, PlantParameters(**wild, integrator="rk4"), session=7)
+    enough = math.ceil(rate * 1e-3 / 2.785)
+    make_plant(pendulum, PlantParameters(**wild, integrator="rk4", substeps=enough), session=7)
+    assert make_plant(pendulum, PlantParameters(robot="-"), session=7).robot.engine.substeps == 1

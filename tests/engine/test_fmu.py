@@ -28,6 +28,7 @@ from dyn_service.errors import (
     UnimplementedError,
 )
 from dyn_service.kernels import budget
+from dyn_service.simulation.stability import UnstableStepError
 from tests.conftest import URDF
 
 LINK = """<link name="{}"><inertial><origin xyz="0.1 0.2 -0.1"/><mass value="1.5"/>
@@ -293,7 +294,9 @@ def test_errors_of_the_unit(version: int, folder: Path) -> None:
     assert unit.set({f"effort.{joint}": np.nan}) == 3
     assert unit.call("EnterInitializationMode", *([0] * 5 if version == 3 else [])) == 3
     assert unit.set({f"effort.{joint}": 1e308}) == 0
-    valid = unit.state()
+    valid = unit.get("velocity")
+    accelerations = [name for name in unit.places if name.startswith("acceleration.")]
+    assert unit.exchange("Get", accelerations, np.zeros(len(accelerations))) == 3
     assert unit.step(0.001, 0.5) == 3
     last = len(unit.places) - 1
     assert unit.messages == [
@@ -309,16 +312,68 @@ def test_errors_of_the_unit(version: int, folder: Path) -> None:
         f"'position.{joint}' cannot be set: it is no input or parameter",
         f"'effort.{joint}' must be a finite number, found nan",
         "EnterInitializationMode is called in the wrong mode, expected instantiated mode",
-        unit.messages[-1],
+        *unit.messages[-2:],
     ]
+    assert unit.messages[-2].startswith("'acceleration.")
+    assert unit.messages[-2].endswith(
+        "' is not finite at t = 0.001 s: a position, velocity, effort or parameter is too large"
+    )
     assert "' is not finite after t = 0.00" in unit.messages[-1]
-    assert before != valid
+    assert before != valid.tobytes()
     assert np.isfinite(unit.get("velocity")).all()
     name = {2: "fmi2GetInteger", 3: "fmi3GetInt32"}[version]
     unit.library[name].restype = ctypes.c_int
     assert unit.call(name[4:], None, ctypes.c_size_t(0), None, ctypes.c_size_t(0)) == 0
     assert unit.call(name[4:], None, ctypes.c_size_t(1), None, ctypes.c_size_t(1)) == 3
     assert unit.call("GetDirectionalDerivative") == 3
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_quaternion_whose_length_is_no_number_is_refused(version: int, folder: Path) -> None:
+    unit = Unit(fmu(folder, "arm", version))
+    q, v, tau = drawn(robot("arm"), 3)
+    for size, length in ((1e200, "inf"), (1e-200, "0")):
+        q[3:7] = [size, 0.0, 0.0, size]
+        with pytest.raises(AssertionError):
+            unit.begin(q, v, tau)
+        expected = f"the initial position has a quaternion of length {length}, expected one of length 1"
+        assert unit.messages.pop() == expected
+        assert unit.call("Reset") == 0
+    q[3:7] = [3.0, 0.0, 0.0, 4.0]
+    unit.begin(q, v, tau)
+    np.testing.assert_array_equal(unit.get("position")[3:7], [0.6, 0.0, 0.0, 0.8])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_steps_too_long_for_damping_and_friction_are_refused(version: int, folder: Path) -> None:
+    """When the unit is written; and when it steps, with another dt, friction that was changed, or where it moved to."""
+    of = robot("arm")
+    with pytest.raises(UnstableStepError, match=r"steps of 2 s of rk4 are unstable: joint 'j %/1' is too light"):
+        of.export_fmu(folder / f"unwritten{version}.fmu", dt=2.0)
+    assert not (folder / f"unwritten{version}.fmu").exists()
+    place, joint = fmu(folder, "arm", version, friction=True), "j %/1"
+    still = of.configuration.neutral, np.zeros(of.nv), np.zeros(of.nv)
+    ease = np.linalg.inv(of.mass_matrix(still[0]))[-1, -1]
+
+    def damping(share: float) -> float:
+        return share * 2.785 / (1e-3 * ease) - 0.2 / 0.1
+
+    unit = Unit(place)
+    unit.begin(*still, **{f"damping.{joint}": damping(0.98)})
+    assert unit.step(0.0, 0.01) == 0
+    assert unit.set({f"damping.{joint}": damping(1.03)}) == 0
+    assert unit.step(0.01, 0.01) == 3
+    assert unit.messages[-1].startswith(
+        "dt = 0.001 s is unstable at t = 0.01 s: damping or friction stops a joint within"
+    )
+    assert unit.set({f"damping.{joint}": 0.3, f"friction.{joint}": 0.1 * (damping(1.03) + 2.0)}) == 0
+    assert unit.step(0.01, 0.01) == 3
+    assert unit.set({f"friction.{joint}": 0.2}) == 0
+    assert unit.step(0.01, 0.01) == 0
+    longer = Unit(place)
+    longer.begin(*still, dt=1.02 * 2.785 / ((0.3 + 0.2 / 0.1) * ease))
+    assert longer.step(0.0, 1.02 * 2.785 / ((0.3 + 0.2 / 0.1) * ease)) == 3
+    assert "is unstable at t = 0 s" in longer.messages[-1]
 
 
 @pytest.mark.parametrize("version", [2, 3])

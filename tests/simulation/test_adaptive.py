@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dyn_service import Robot
 from dyn_service.simulation.integrators import adaptive
 from dyn_service.simulation.integrators.adaptive import StepLostError, extrapolated
 from tests.trees import configuration
@@ -50,8 +51,9 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float, int]]:
 
 
 def script(monkeypatch: pytest.MonkeyPatch, errors: Sequence[float]) -> None:
-    """The errors that are found, in units of what is allowed; none from then on."""
+    """The errors that are found, in units of what is allowed; none from then on. A row is judged by its own alone."""
     found = iter(errors)
+    monkeypatch.setattr(adaptive, "NEAR", np.inf)
     monkeypatch.setattr(adaptive, "_error", lambda *_: next(found, 0.0))
 
 
@@ -238,3 +240,45 @@ def test_nothing_that_moves_is_no_obstacle() -> None:
     for lead in ((), (3,), (0,)):
         q, v = driven(lambda t, q, v: v, np.zeros((*lead, 0)), np.zeros((*lead, 0)), at=none)
         assert (q.shape, v.shape) == ((*lead, 0), (*lead, 0))
+
+
+RATIOS = sorted({*np.arange(2.0, 40.0, 0.13).tolist(), *map(float, range(2, 41)), *(6.0 + 1e-13, 8.0 - 1e-12)})
+
+
+@pytest.mark.parametrize("together", [1, 40])
+def test_no_ratio_of_damping_and_step_is_accepted_by_coincidence(together: int) -> None:
+    """v' = -9.81 - k v from rest, k times the step from 2 to 40: the last two columns agree by chance at 4, 6, .. 16.
+    Alone, and as one system of joints whose ratios are spread over the whole range.
+    """
+    for first in range(0, len(RATIOS), together):
+        k = np.array(RATIOS[first::7][:together] if together > 1 else RATIOS[first : first + 1])
+        at = configuration([f"j{n}" for n in range(len(k))], ["prismatic"] * len(k))
+        still = np.zeros(len(k))
+        for dt in (1.0, 1e-3):
+            _, v = driven(lambda t, q, v, rate=k / dt: -9.81 - rate * v, still, still, dt=dt, at=at)
+            # 1e-12 a step, of some hundred steps, and what grows unnoticed: 2e-7 at most.
+            np.testing.assert_allclose(v, 9.81 * dt * np.expm1(-k) / k, rtol=1e-6, atol=0)
+
+
+def test_a_slide_with_damping_of_six_to_sixteen_steps() -> None:
+    """Robots, over many times of the grid: speeds were 1e300 where 1e-3 is right."""
+    for ratio in (6.0, 8.0, 10.0, 12.0, 14.0, 16.0):
+        robot = Robot.from_text(
+            '<robot name="s"><link name="w"/><link name="m"><inertial><mass value="0.5"/><inertia ixx="1" iyy="1" '
+            'izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link><joint name="j" type="prismatic"><parent link="w"/>'
+            '<child link="m"/><axis xyz="0 0 1"/><limit effort="9" velocity="9" lower="-1" upper="1"/>'
+            f'<dynamics damping="{ratio * 0.5 / 1e-3}"/></joint></robot>'
+        )
+        motion = robot.simulate([0.0], [0.0], dt=1e-3, steps=30, integrator="adaptive")
+        expected = 9.81 * 1e-3 / ratio * np.expm1(-ratio * np.arange(31))
+        np.testing.assert_allclose(motion.v[:, 0], expected, rtol=1e-6, atol=0)
+
+
+def test_a_row_is_accepted_only_after_one_that_is_near(tries: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No difference at all, after one of 101 tolerances: one more row."""
+    for before, rows in ((101.0, [2, 4, 6, 8]), (99.0, [2, 4, 6])):
+        script(monkeypatch, [before])
+        monkeypatch.setattr(adaptive, "NEAR", 1e2)
+        tries.clear()
+        driven(free)
+        assert columns(tries) == [rows]

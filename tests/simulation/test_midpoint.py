@@ -313,6 +313,18 @@ def test_the_kernel_with_derivatives_makes_the_same_step() -> None:
         np.testing.assert_allclose(found.v[k], motion.v[-1], rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize(
+    ("q", "v", "dt"),
+    [([0.6, -1.0], [-5.1, -1.9], 0.12), ([-1.8, 2.7], [4.4, -1.8], 0.19), ([2.0, 1.6], [5.5, -4.8], 0.12)],
+)
+def test_fast_steps_take_all_iterations_of_the_kernel(q: list[float], v: list[float], dt: float) -> None:
+    """After four of its five steps of Newton's method the residual would be too large, and the results no numbers."""
+    robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    found = robot.step_derivatives(q, v, np.zeros(2), dt, integrator="implicit_midpoint")
+    motion = robot.simulate(q, v, dt=dt, steps=1, integrator="implicit_midpoint")
+    np.testing.assert_allclose(found.v, motion.v[-1], rtol=0, atol=1e-12)  # some roundings of 10 rad/s
+
+
 def test_a_step_that_is_not_found_has_no_derivatives(pendulum: Robot) -> None:
     q, v, tau = np.array([0.3, 0.4]), np.array([[0.1, 0.2], [1.0, 30.0]]), np.zeros(2)
     found = pendulum.step_derivatives(q, v, tau, 0.5, integrator="implicit_midpoint", gravity=np.zeros(3))

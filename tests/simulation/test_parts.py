@@ -14,7 +14,7 @@ from tests.trees import configuration
 def first(q: np.ndarray, **asked: Any) -> dict[str, Any]:
     """The options of the first request."""
     at = configuration([f"j{k}" for k in range(q.shape[-1])], ["revolute"] * q.shape[-1])
-    _, options = next(parts.simulate(at, q, q, None, dt=1e-3, **asked))
+    _, options = next(parts.simulate(at, q, q, None, dt=1e-3, **{"integrator": "rk4", **asked}))
     return options
 
 

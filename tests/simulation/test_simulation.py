@@ -32,6 +32,7 @@ class Springs:
 
     def __init__(self, k: Any = (4.0, 9.0), M: Any = ((2.0, 0.5), (0.5, 1.0)), at: Configuration = TWO) -> None:
         self.configuration, self.free = at, np.ones(at.nv)
+        self.description = SimpleNamespace(passive=())  # they are loads
         self.k, self.M = np.asarray(k), np.asarray(M)
         self.asked: list[tuple[str, str]] = []
 

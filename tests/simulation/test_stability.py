@@ -1,51 +1,257 @@
-"""Steps too long for damping and friction are predicted: exactly those with which a speed grows."""
+"""Steps too long for damping, friction or springs: the limit is where a motion begins to grow, the default stays within
+it, and what is beyond is refused.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
+from dyn_service import Client, JointNumbers, Overlay, PDLaw, Robot, Server
+from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.steps import STEPS
-from dyn_service.simulation.engines import LIMITS, OwnEngine, unstable
-from tests.trees import configuration
+from dyn_service.parsing.urdf.reader import read_text
+from dyn_service.simulation import stability
+from dyn_service.simulation.stability import LIMITS, UnstableStepError, check_step, chosen, slopes_of
+from tests.conftest import URDF
+from tests.counting import calls_of
 
-JOINTS = configuration(("a", "b"), ["revolute", "revolute"])
+TWO = """<robot name="two"><link name="base"/><link name="arm"><inertial><origin xyz="0.1 0 0"/><mass value="2"/>
+<inertia ixx="0.01" iyy="0.02" izz="0.03" ixy="0" ixz="0" iyz="0"/></inertial></link><link name="tool"><inertial>
+<origin xyz="0.05 0 0"/><mass value="0.3"/><inertia ixx="1e-4" iyy="1e-4" izz="1e-4" ixy="0" ixz="0" iyz="0"/>
+</inertial></link><joint name="shoulder" type="revolute"><parent link="base"/><child link="arm"/><axis xyz="0 0 1"/>
+<limit lower="-1" upper="1" effort="9" velocity="9"/></joint><joint name="wrist" type="revolute"><parent link="arm"/>
+<child link="tool"/><origin xyz="0.2 0 0"/><axis xyz="0 0 1"/><limit lower="-1" upper="1" effort="9" velocity="9"/>
+</joint></robot>"""
+REST = {"gravity": (0.0, 0.0, 0.0)}
 
 
-def test_each_step_of_a_plant_has_its_limit() -> None:
+def two(*joints: dict[str, float]) -> Robot:
+    """Two joints in the plane, with passive properties."""
+    described = read_text(TWO)
+    return Robot(
+        replace(described, joints=tuple(replace(x, **y) for x, y in zip(described.joints, joints, strict=True)))
+    )
+
+
+def test_each_explicit_step_has_its_limit() -> None:
     assert {*LIMITS} == {*STEPS}
 
 
-@pytest.mark.parametrize("integrator", LIMITS)
-def test_what_is_foretold_grows_and_nothing_else(integrator: str) -> None:
-    """Two coupled speeds, a hair within the limit and a hair beyond it, and what the engine makes of them."""
-    mass, damping = np.array([[2.0, 0.1], [0.1, 0.01]]), np.diag([1.0, 3.0])
-    matrix = np.linalg.solve(mass, damping)
-    largest = np.linalg.eigvals(matrix).max()
-    engine = OwnEngine(lambda q, v, tau: -matrix @ v, JOINTS, integrator)
+@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "explicit_euler"])
+@pytest.mark.parametrize("kind", ["damping", "friction"])
+def test_a_motion_grows_beyond_the_limit_and_not_within(integrator: Any, kind: str) -> None:
+    """Two coupled joints near rest, a percent within the limit and a percent beyond it."""
+    numbers = {"damping": 3.0} if kind == "damping" else {"friction": 0.3, "friction_width": 0.1}
+    robot = two({"damping": 1.0}, numbers)
+    slope = np.array([1.0, 3.0])
+    rate = np.linalg.eigvals(np.linalg.solve(robot.mass_matrix([0.0, 0.0]), np.diag(slope))).real.max()
     for share in (0.99, 1.01):
-        step_s = share * LIMITS[integrator] / largest
-        found = unstable(lambda v: -matrix @ v, np.ones(2), step_s, integrator)
-        q, v = np.zeros(2), np.array([0.0, 1.0])
+        dt = share * LIMITS[integrator].damping / rate
+        q, v = np.zeros(2), np.array([0.0, 1e-6])
         for _ in range(400):
-            q, v = engine.step(q, v, np.zeros(2), step_s)
-        assert (found is not None) == (np.abs(v).max() > 1.0) == (share > 1.0)
-    assert found is not None
-    assert (found.joints, found.least) == ((1,), 2)
-    assert found.rate == pytest.approx(largest, rel=1e-6)  # differences over 1e-6 leave rounding of 1e-10
+            q, v = (np.asarray(x) for x in vars_of(robot.step(q, v, np.zeros(2), [dt], integrator=integrator, **REST)))
+        assert (np.abs(v).max() > 1e-6) == (share > 1.0)
+        asked: dict[str, Any] = {"dt": dt, "steps": 5, "integrator": integrator, **REST}
+        if share < 1.0:
+            robot.simulate(np.zeros(2), np.zeros(2), **asked)
+        else:
+            with pytest.raises(UnstableStepError, match="joint 'wrist' is too light for its damping and friction"):
+                robot.simulate(np.zeros(2), np.zeros(2), **asked)
 
 
-def test_weight_and_what_grows_with_the_square_of_a_speed_are_no_damping() -> None:
-    assert unstable(lambda v: np.array([9.81, -3.0]) - 100.0 * v * v[::-1], np.ones(2), 0.001, "rk4") is None
-    assert unstable(lambda v: np.full(2, np.nan), np.ones(2), 0.001, "rk4") is None
-    assert unstable(lambda v: v, np.ones(0), 0.001, "rk4") is None
+def vars_of(state: Any) -> tuple[Any, Any]:
+    return state.q, state.v
 
 
-def test_a_locked_joint_is_not_asked() -> None:
-    def acceleration(v: np.ndarray) -> np.ndarray:
-        assert v[0] == 0.0
-        return np.array([0.0, -4000.0]) * v
+@pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler"])
+@pytest.mark.parametrize("damping", [0.0, 0.02])
+def test_springs_have_a_limit_too(integrator: Any, damping: float) -> None:
+    """Of RK4 that of oscillations, of semi-implicit Euler that of oscillations and damping together."""
+    robot = two({"stiffness": 30.0}, {"stiffness": 200.0, "damping": damping})
+    M, K, D = robot.mass_matrix([0.0, 0.0]), np.diag([30.0, 200.0]), np.diag([0.0, damping])
+    rate = float(np.linalg.eigvals(np.linalg.solve(M, K)).real.max() ** 0.5)
+    limit = 8.0**0.5 / rate if integrator == "rk4" else 2.0 / rate
+    if integrator != "rk4":  # h such that h M^-1 (D + h K / 2) has the eigenvalue 2
 
-    found = unstable(acceleration, np.array([0.0, 1.0]), 0.001, "rk4")
-    assert found is not None
-    assert found.joints == (1,)
+        def beyond(h: float) -> float:
+            return h * float(np.linalg.eigvals(np.linalg.solve(M, D + h * K / 2.0)).real.max()) - 2.0
+
+        limit = brentq(beyond, 0.1 * limit, 2.0 * limit)
+    for share in (0.99, 1.01):
+        q, v = np.array([0.0, 1e-6]), np.zeros(2)
+        for _ in range(3000):
+            state = robot.step(q, v, np.zeros(2), [share * limit], integrator=integrator, **REST)
+            q, v = state.q, state.v
+        grows = not np.abs(q).max() < 1e-5  # not a number either
+        assert grows == (share > 1.0) or (integrator == "rk4" and damping)  # damping only helps an oscillation there
+        asked: dict[str, Any] = {"dt": share * limit, "steps": 5, "integrator": integrator, **REST}
+        if share < 1.0:
+            robot.simulate(np.zeros(2), np.zeros(2), **asked)
+        else:
+            with pytest.raises(UnstableStepError, match="joint 'wrist' is too light for its spring"):
+                robot.simulate(np.zeros(2), np.zeros(2), **asked)
+    kept = robot.simulate([0.0, 0.01], np.zeros(2), dt=20 * limit, steps=2000, integrator="stick_slip", **REST)
+    # Two oscillations whose amplitudes stay: with a light joint on a heavy one, at most ten times what one began with.
+    assert np.abs(kept.q).max() < 0.1
+
+
+def test_the_default_makes_parts_of_a_step_and_agrees_with_adaptive_steps() -> None:
+    """Friction as large as the motor: rk4 in one part would chatter with 1.3 rad/s. The joint creeps as it should."""
+    robot = two({"friction": 56.0}, {"friction": 5.0})
+    pulled: dict[str, Any] = {"gravity": (0.0, -9.81, 0.0), "dt": 1e-3, "steps": 300, "every": 100}
+    motion = robot.simulate([0.0, 0.0], [0.0, 0.0], **pulled)
+    exact = robot.simulate([0.0, 0.0], [0.0, 0.0], integrator="adaptive", **pulled)
+    assert motion.integrator == "rk4"
+    slopes, M = slopes_of(robot) or pytest.fail("there is friction")
+    share = slopes.share(M, 1e-3, "rk4").max()
+    assert share > 10.0
+    assert motion.substeps == np.ceil(1.25 * share)
+    # 1e-3 of the creep: of order 4 with a part of a step at 0.8 of the limit, where transients decay at other rates.
+    np.testing.assert_allclose(motion.v[1:], exact.v[1:], rtol=1e-3, atol=0)
+    sticking = two({"friction": 56.0}, {"friction": 500.0}).simulate([0.0, 0.0], [0.0, 0.0], **pulled)
+    assert (sticking.integrator, sticking.substeps) == ("stick_slip", 2)
+    assert not sticking.v.any()
+
+
+@pytest.mark.parametrize("kind", [{"damping": 3e4}, {"stiffness": 1e8}, {"friction": 300.0, "friction_width": 1e-3}])
+def test_the_default_for_stiff_joints_is_of_order_two(kind: dict[str, float]) -> None:
+    """The wrist is far too stiff for rk4 and moves by less than 1e-5 rad, while the shoulder swings as with a locked
+    wrist. Half of the step leaves a quarter of the error; steps of order 1 would leave half of a larger one.
+    """
+    asked: dict[str, Any] = {"gravity": (0.0, -9.81, 0.0)}
+    q, v = np.array([1.0, 0.0]), np.zeros(2)
+    rigid = two({}, {}).overlaid(Overlay(locked=["wrist"]))
+    exact = rigid.simulate(q, v, dt=1e-3, steps=600, every=600, integrator="rk4", **asked).q[-1]
+    errors, first = [], []
+    for dt in (5e-3, 2.5e-3):
+        motion = two({}, kind).simulate(q, v, dt=dt, steps=round(0.6 / dt), **asked)
+        assert (motion.integrator, motion.substeps) == ("stick_slip", 2)
+        errors.append(float(np.abs(motion.q[-1] - exact).max()))
+        steps = two({}, kind).simulate(q, v, dt=dt, steps=round(0.6 / dt), integrator="stick_slip", **asked)
+        first.append(float(np.abs(steps.q[-1] - exact).max()))
+    assert errors[1] == pytest.approx(errors[0] / 4.0, rel=0.2)
+    assert errors[1] < 0.1 * first[1]
+    assert first[1] == pytest.approx(first[0] / 2.0, rel=0.2)
+
+
+def test_a_default_step_is_in_as_many_parts_as_the_configurations_drawn_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    robot = two({"damping": 1.0}, {"damping": 3.0})
+    slopes, M = slopes_of(robot) or pytest.fail("there is damping")
+    one = 1.0 / float(slopes.share(M, 1.0, "rk4").max())  # the longest step that is stable in all of them
+    assert chosen(robot, 0.79 * one) == ("rk4", 1)
+    assert chosen(robot, 0.81 * one) == ("rk4", 2)
+    assert chosen(robot, 0.79 * 64 * one) == ("rk4", 64)
+    assert chosen(robot, 0.81 * 64 * one) == ("stick_slip", 1)
+    assert chosen(robot, 3.5 * one, 4) == ("stick_slip", 1)
+    check_step(robot, 0.999 * one, "rk4")
+    check_step(robot, 1e9, "stick_slip")
+    with pytest.raises(UnstableStepError, match=f"use integrator='stick_slip', or steps of at most {0.99 * one:.2g} s"):
+        check_step(robot, 1.001 * one, "rk4")
+
+
+def test_parts_hold_efforts_and_records_of_the_whole_step() -> None:
+    """The same bits step by step, in blocks, over the wire and continued; functions and laws are asked once a step."""
+    robot = two({"friction": 0.5}, {"friction": 0.3})
+    rng = np.random.default_rng(1)
+    q, v, tau = rng.uniform(-0.5, 0.5, (3, 2)), np.zeros((3, 2)), rng.normal(size=(3, 420, 2))
+    asked: dict[str, Any] = {"dt": 1e-3, "steps": 420, "every": 7}
+    motion = robot.simulate(q, v, tau, **asked)
+    assert (motion.integrator, motion.substeps > 1) == ("rk4", True)
+    times: list[float] = []
+
+    def held(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+        times.append(t)
+        return tau[:, len(times) - 1]
+
+    one_by_one = robot.simulate(q, v, held, **asked)
+    np.testing.assert_array_equal(one_by_one.q, motion.q)
+    np.testing.assert_array_equal(one_by_one.v, motion.v)
+    assert len(times) == 420
+    inner = {**asked, "dt": 1e-3 / motion.substeps, "steps": 420 * motion.substeps, "every": 7 * motion.substeps}
+    by_hand = robot.simulate(q, v, np.repeat(tau, motion.substeps, axis=1), integrator="rk4", **inner)
+    np.testing.assert_array_equal(by_hand.q, motion.q)
+    later = robot.simulate(motion.q[:, 30], motion.v[:, 30], tau[:, 210:], **{**asked, "steps": 210}, first_step=210)
+    np.testing.assert_array_equal(later.q, motion.q[:, 30:])
+    law = PDLaw(kp=3.0, kd=0.1, q_ref=np.zeros(2))
+    by_law, by_function = (robot.simulate(q, v, x, **asked) for x in (law, law.function(robot, 1e-3)))
+    np.testing.assert_array_equal(by_law.q, by_function.q)
+    with (
+        Server([robot], endpoints=["inproc://parts-of-steps"]),
+        Client("inproc://parts-of-steps", timeout_s=60.0) as client,
+    ):
+        remote = client.robot("two").simulate(q, v, tau, **asked)
+        np.testing.assert_array_equal(remote.q, motion.q)
+        assert (remote.integrator, remote.substeps) == (motion.integrator, motion.substeps)
+        stiff = Overlay(joints={"wrist": JointNumbers(friction=500.0)})
+        sticking = client.robot("two").simulate(q[0], v[0], overlay=stiff, **asked)
+        assert (sticking.integrator, sticking.substeps) == ("stick_slip", 2)
+        np.testing.assert_array_equal(sticking.q, robot.simulate(q[0], v[0], overlay=stiff, **asked).q)
+        with pytest.raises(FailedPreconditionError, match=r"steps of 0.001 s of rk4 are unstable in step 1"):
+            client.robot("two").simulate(q, v, tau, integrator="rk4", **asked)
+
+
+@pytest.mark.parametrize("every", [1, 500])
+@pytest.mark.parametrize("by_function", [False, True])
+def test_a_configuration_on_the_way_is_checked(every: int, by_function: bool) -> None:
+    """Stretched, the shoulder's effective inertia is small, bent it is large: a motion that begins where steps are
+    stable is refused where they are not, also between records and in a block.
+    """
+    robot = two({"damping": 0.0}, {"damping": 0.0})
+    light, heavy = (1.0 / np.linalg.inv(robot.mass_matrix([0.0, x]))[0, 0] for x in (0.0, 1.0))
+    assert light < 0.95 * heavy
+    damping = 2.785 * np.sqrt(light * heavy) / 1e-3
+    robot = two({"damping": float(damping)}, {})
+    start: tuple[Any, ...] = ([0.0, 1.0], [0.0, -4.0], (lambda t, q, v: np.zeros(2)) if by_function else None)
+    asked: dict[str, Any] = {"dt": 1e-3, "every": every, "integrator": "rk4", **REST}
+    robot.simulate(*start, steps=500, **{**asked, "dt": 1e-5})
+    with pytest.raises(UnstableStepError, match=r"in step \d+ \(t = 0\.\d+ s\): joint 'shoulder'") as refused:
+        robot.simulate(*start, steps=500, **asked)
+    step = int(str(refused.value).partition("in step ")[2].split()[0])
+    folded = robot.simulate(*start, **{**asked, "dt": 1e-5, "every": 100 * step}, steps=100 * step).q[-1, 1]
+    first = 1.0 / np.linalg.inv(robot.mass_matrix([0.0, folded]))[0, 0]
+    assert first < np.sqrt(light * heavy)  # it was beyond the limit there, and was within it 0.1 rad before
+    before = 1.0 / np.linalg.inv(robot.mass_matrix([0.0, folded + 0.1 + 4.0 * 0.032]))[0, 0]
+    assert before > np.sqrt(light * heavy)
+
+
+def test_a_member_of_a_batch_is_named() -> None:
+    robot = two({}, {})
+    wide = Overlay(joints={"wrist": JointNumbers(damping=[0.0, 9.0, 0.1])})
+    with pytest.raises(UnstableStepError, match="joint 'wrist' is too light"):
+        robot.simulate([0.0, 0.0], [0.0, 0.0], dt=1e-3, steps=5, integrator="rk4", overlay=wide)
+    assert robot.simulate([0.0, 0.0], [0.0, 0.0], dt=1e-3, steps=5, overlay=wide).substeps > 1
+
+
+def test_robots_without_damping_and_springs_are_not_checked() -> None:
+    """Not one more call for each step, and no query of the passive forces at all."""
+    robot = Robot.from_urdf(URDF / "ur5e.urdf").without_passive
+    q, v = np.zeros(6), np.zeros(6)
+
+    def calls(steps: int) -> int:
+        return calls_of(lambda: robot.simulate(q, v, dt=1e-3, steps=steps))
+
+    calls(4000)
+    assert calls(4000) == calls(3000)
+    assert slopes_of(robot) is None
+    assert chosen(robot, 1e9) == ("rk4", 1)
+    assert stability._SLOPES[robot] is None
+
+
+def test_prescribed_joints_leave_the_others_to_be_checked() -> None:
+    """The wrist on a shoulder that is moved: there is no other integrator, so a shorter step is the remedy."""
+    robot = two({"damping": 1e6}, {"damping": 3.0})
+    alone = 1.0 / robot.mass_matrix([0.0, 0.0])[1, 1]
+    still = {"shoulder": lambda t: (0.0, 0.0, 0.0)}
+    for share, raises in ((0.99, False), (1.01, True)):
+        asked: dict[str, Any] = {"dt": share * 2.785 / (3.0 * alone), "steps": 3}
+        if raises:
+            with pytest.raises(UnstableStepError, match=r"joint 'wrist' is too light .*; use steps of at most"):
+                robot.simulate_rheonomic(still, [0.0], [0.0], **asked)
+            robot.simulate_rheonomic(still, [0.0], [0.0], passive=False, **asked)
+        else:
+            robot.simulate_rheonomic(still, [0.0], [0.0], **asked)

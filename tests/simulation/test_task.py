@@ -43,7 +43,7 @@ class TestTimes:
         made = task(steps=2)
         np.testing.assert_array_equal(made.times(), [0.0, 0.5, 1.0])
         assert (made.last, made.every, made.first_step) == (2, 1, 0)
-        assert (made.method, made.integrator, made.gravity, made.p) == ("articulated", "rk4", None, None)
+        assert (made.method, made.integrator, made.gravity, made.p) == ("articulated", "auto", None, None)
 
     def test_numbers_of_numpy_become_plain_ones(self) -> None:
         """Of any width: what goes over a wire, and what times are computed from."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
 
@@ -24,6 +25,10 @@ G = 9.81
 
 @pytest.fixture(scope="module")
 def arm() -> Robot:
+    return arm_about("0 0 1")
+
+
+def arm_about(axis: str) -> Robot:
     """Two links of 1 m in the horizontal plane with point masses of 3 and 2 kg at their ends; the axes are vertical."""
 
     def link(name: str, mass: float) -> str:
@@ -34,7 +39,7 @@ def arm() -> Robot:
     def joint(name: str, parent: str, child: str, x: float, damping: float) -> str:
         return (
             f'<joint name="{name}" type="revolute"><parent link="{parent}"/><child link="{child}"/>'
-            f'<origin xyz="{x} 0 0"/><axis xyz="0 0 1"/><limit lower="-3" upper="3" effort="99" velocity="9"/>'
+            f'<origin xyz="{x} 0 0"/><axis xyz="{axis}"/><limit lower="-3" upper="3" effort="99" velocity="9"/>'
             f'<dynamics damping="{damping}"/></joint>'
         )
 
@@ -149,6 +154,23 @@ def test_the_page_fits_a_screen_in_light_and_dark(arm: Robot, tmp_path: Path, wi
             grounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
             assert page.errors == []
     assert grounds[0] != grounds[1]
+
+
+def test_a_negative_load_is_drawn_by_its_magnitude() -> None:
+    """Axes that point down carry the weight with a negative axial force: its chart is that of one
+    that points up.
+    """
+    vary = {"q": {"uniform": "limits"}, "v": {"uniform": [-2, 2]}, "a": {"uniform": [-5, 5]}}
+    samples = {"sample": {"count": 300}}
+    down, up = (design_loads(arm_about(axis), vary, samples=samples) for axis in ("0 0 -1", "0 0 1"))
+    axial = 1  # of the measures
+    for joint in ("shoulder", "elbow"):
+        largest = [row["largest"] for row in down.rows if row["joint"] == joint]
+        assert largest[axial] < 0.0
+        charts_down, charts_up = list[str](), list[str]()
+        down._joint(joint, charts_down)
+        up._joint(joint, charts_up)
+        assert json.loads(charts_down[axial])["lines"] == json.loads(charts_up[axial])["lines"]
 
 
 def test_a_duty_cycle(arm: Robot) -> None:

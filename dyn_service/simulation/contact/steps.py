@@ -4,13 +4,13 @@
 
 E is the robot's energy, including springs of its joints. Explicit steps evaluate the forces of `supports.py` at each
 stage and weight powers like accelerations, so that the balance has the order of the motion: fourth for RK4, if no
-contact begins or ends. A step of `stick_slip` solves for velocities and forces together; its numerical loss, (v' - v)^T
-M (v' - v) / 2, is an entry of the balance. The change of M and of the gaps within a step is not accounted for; it
-vanishes with the step.
+contact begins or ends. A step of `stick_slip` solves for velocities and forces together; its numerical loss,
+(v' - v)^T M (v' - v) / 2 - h^2 v'^T k v / 2, is an entry of the balance. The change of M and of the gaps within a step
+is not accounted for; it vanishes with the step.
 
 `stick_slip` with contacts solves one convex minimisation per state and step (`velocities`):
 
-    v' = argmin  v^T A v / 2 - v^T r                                       A = M + h d,  r = M v + h (tau - ..)
+    v' = argmin  v^T A v / 2 - v^T r                                       A, r: see `stick_slip.py`
                  + sum over one-sided supports of  (l - K x)+^2 / (2 K)    x = rows v: impulse (l - K x)+
                  + sum over friction pairs of  g |x|                       impulse g x / |x|, or sticking
                  + sum over held rows of  (x - x_0)^2 / (2 R)
@@ -301,12 +301,12 @@ class SupportedSteps:
         drifting = np.einsum("...cin,...n->...ci", on.held.J, reached)
         of_contacts = lost[..., n:].sum(axis=-1) - np.sum(rubbed * across, axis=(-2, -1))
         of_contacts = of_contacts - np.sum(held * drifting, axis=(-2, -1))
-        change = reached - v
+        change, pulled = reached - v, dt**2 * sticking.stiffness * reached * v
         dissipated = [
             dt * np.sum(sticking.damping * reached**2 + sticking.friction * np.abs(reached), axis=-1),
             lost[..., :n].sum(axis=-1),
             of_contacts,
-            np.sum(change * np.einsum("...ij,...j->...i", equation.M, change), axis=-1) / 2.0,
+            np.sum(change * np.einsum("...ij,...j->...i", equation.M, change) - pulled, axis=-1) / 2.0,
         ]
         share = Share(
             steps.forces(found),

@@ -50,10 +50,16 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.inertia import skew
 from dyn_service.model.passive import PRISMATIC_WIDTH
 from dyn_service.simulation.contact_points import Placed, Points, check_links, listed
+from dyn_service.simulation.stability import UnstableStepError
 from dyn_service.simulation.task import Task
 
 _STEPS, _STEPS_OF_STICK_SLIP = 5.0, 1.0
 """Steps per default stop time."""
+
+_STIFFEST = {"rk4": 7.0, "semi_implicit_euler": 3.0, "explicit_euler": 3.0}
+"""Largest h^2 k / m of stops and contacts with a damping of m / 2h: 4 - 2 / 2 for Euler, and the same edge of RK4's
+region of stability, |h w| = 2.7 at a real part of -1/4.
+"""
 
 _SEEDS = range(7)
 """Number of random configurations in which the inertia is evaluated, in addition to the neutral one."""
@@ -149,10 +155,10 @@ class Supports:
         bounded = bounded if task.position_limits else []
         self._in_q, self._in_v = [q for q, _ in bounded], [v for _, v in bounded]
         self._lower, self._upper = limits.lower[self._in_q], limits.upper[self._in_q]
-        braked = np.isfinite(limits.speeds) & (robot.free == 1.0)
-        self._braked = np.flatnonzero(braked).tolist() if task.velocity_limits else []
+        self._braked = np.flatnonzero(np.isfinite(limits.speeds)).tolist() if task.velocity_limits else []
         self._speeds = limits.speeds[self._braked]
-        self._brake = of_joints[..., self._braked] / self.time
+        slowest = 0.0 if task.integrator == "stick_slip" else self._least_damping_time
+        self._brake = of_joints[..., self._braked] / max(self.time, slowest)
         self.joints = len(bounded) + len(self._braked)
         inertia = np.concatenate([of_joints[..., self._in_v], of_points], axis=-1)
         self._follows = inertia / self._least_damping_time
@@ -161,6 +167,17 @@ class Supports:
         stiffness = inertia / self.time**2
         own = np.array([np.nan] * len(bounded) + [np.nan if c.stiffness is None else c.stiffness for c in soft])
         self._stiffness = np.where(np.isnan(own), stiffness, own)
+        largest = inertia * _STIFFEST.get(task.integrator, np.inf) / task.dt**2
+        too_stiff = self._stiffness > largest
+        if too_stiff.any():
+            k = int(np.argwhere(too_stiff)[0, -1])
+            names = [f"the stop of joint '{at.velocity_joints[entry]}'" for entry in self._in_v]
+            names += [f"contacts[{task.contacts.index(c)}] of link '{c.link}'" for c in soft]
+            value, most = (float(np.max(x[..., k])) for x in (self._stiffness, largest))
+            raise UnstableStepError(
+                f"{names[k]} has a stiffness of {value:.3g}, of which steps of {task.dt:g} s of {task.integrator} are "
+                f"unstable: at most {most:.3g}; use integrator='stick_slip', a longer stop_time, or shorter steps"
+            )
         self._friction = np.array([c.friction for c in soft])
         self._width = np.array([PRISMATIC_WIDTH if c.width is None else c.width for c in soft])
         self._widening = self._least_damping_time / of_points

@@ -56,7 +56,8 @@ from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
-from dyn_service.simulation.engines import EffortsOf, Engine, ForwardDynamics, OwnEngine, StickSlipEngine, unstable
+from dyn_service.simulation.engines import EffortsOf, Engine, ForwardDynamics, OwnEngine, StickSlipEngine
+from dyn_service.simulation.stability import check_step, chosen
 from dyn_service.simulation.task import Task, checked
 from dyn_service.support.parameter_descriptions import on_topic
 from dyn_service.support.parameters import InputFile, NotNegative, Positive, Rate, RobotFile, in_range
@@ -205,10 +206,8 @@ def _connected(path: Path, at: Configuration, limits: Limits, p: PlantParameters
     raise InvalidArgumentError(f"driver {p.driver!r} has no function 'connect'", path="driver")
 
 
-_SHOWN = 6
-"""Number of joints that a warning names."""
-_MAX_SUGGESTED = 50
-"""Largest number of substeps that a warning suggests."""
+_MOST_PARTS = 4
+"""Most parts of a step of rk4 that `auto` chooses: in real time `stick_slip` takes less than more of them."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -311,47 +310,23 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
 
     if p.engine == "fmu":
         return _fmu(robot, p, q, efforts_of)
-    integrator, still = integrator_of(p), np.zeros(robot.nv)
+    (integrator, substeps), still = steps_of(robot, p), np.zeros(robot.nv)
+    check_step(robot, 1.0 / p.rate_hz / substeps, integrator)
     engine: Engine
     if integrator == "stick_slip":
-        engine = StickSlipEngine(robot, _task(robot, p, q), p.substeps)
+        engine = StickSlipEngine(robot, _task(robot, p, q), substeps)
     else:
         robot.prepare(["forward_dynamics"])
         moving: ForwardDynamics = robot.forward_dynamics
         if p.position_limits or p.contacts:
             moving = SupportedDynamics(robot, _task(robot, p, q))
         brakes = partial(in_brakes, robot)
-        engine = OwnEngine(moving, robot.configuration, integrator, p.substeps, efforts_of, brakes)
-        _warn_of_chatter(robot, p, q)
+        engine = OwnEngine(moving, robot.configuration, integrator, substeps, efforts_of, brakes)
     engine.acceleration(q, still, still)  # compiles now what is compiled at the first call
     free = undriven_entries(p, robot.configuration)
     if free.any():
         engine.step(q, still, still, 1.0 / p.rate_hz, np.where(free, np.nan, 0.0))
     return engine
-
-
-def _warn_of_chatter(robot: Robot, p: PlantParameters, q: Array) -> None:
-    """Warns of joints that are unstable with the plant's steps."""
-    still = np.zeros(robot.nv)
-    free = np.ones(robot.nv) if robot.tree.free is None else robot.tree.free
-    step_s = 1.0 / p.rate_hz / p.substeps
-    found = unstable(lambda v: robot.forward_dynamics(q, v, still), free, step_s, integrator_of(p))
-    if found is None:
-        return
-    names = robot.configuration.velocity_names
-    joints = ", ".join(names[k] for k in found.joints[:_SHOWN])
-    more = f" and {len(found.joints) - _SHOWN} more" if len(found.joints) > _SHOWN else ""
-    enough = p.substeps * found.least
-    _LOG.warning(
-        "damping or friction stops %s%s within %.2g s, too fast for steps of %g s: such joints chatter, and the plant "
-        "may stop for their velocity. Specify their motors' inertia (armature) or a wider friction in a joint file, or "
-        "set integrator to stick_slip%s",
-        joints,
-        more,
-        1.0 / found.rate,
-        step_s,
-        f", or substeps to {enough}" if enough <= _MAX_SUGGESTED else "",
-    )
 
 
 def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
@@ -373,7 +348,7 @@ def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
         {tree.joints[i]: mimic for i, mimic in mimics if mimic is not None},
         dt_s=1.0 / p.rate_hz,
         substeps=p.substeps,
-        integrator=integrator_of(p),
+        integrator=steps_of(robot, p)[0],
         gravity=None if p.mjcf else robot.gravity,
         limits=p.position_limits,
         links=dict(zip(tree.joints, tree.links, strict=True)),
@@ -415,8 +390,9 @@ def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
 
 def _task(robot: Robot, p: PlantParameters, q: Array) -> Task:
     """Returns one step with its contacts and position limits."""
-    step_s, contacts = 1.0 / p.rate_hz / p.substeps, unpack_contacts(p.contacts, "contacts")
-    at, still, limits, kind = robot.configuration, np.zeros(robot.nv), p.position_limits, integrator_of(p)
+    kind, substeps = steps_of(robot, p)
+    step_s, contacts = 1.0 / p.rate_hz / substeps, unpack_contacts(p.contacts, "contacts")
+    at, still, limits = robot.configuration, np.zeros(robot.nv), p.position_limits
     return checked(at, q, still, None, dt=step_s, steps=1, integrator=kind, contacts=contacts, position_limits=limits)
 
 
@@ -463,9 +439,10 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     joints without motor and brake; by default those with six degrees of freedom, such as a floating root. mimic:
     whether mimic joints follow their leaders, as on the server. loops: `cut` simulates the tree that is left of closed
     loops, which are refused otherwise. rate_hz: integration steps per second of wall time. integrator: of a step; auto
-    is stick_slip with contacts, else rk4. substeps: number of parts of a step. state_rate_hz: joint states per second,
-    at most rate_hz; 0 is every step. initial_position: rad | m, by joint (and its part, `joint.part` or a nested map,
-    if it has several) or in order; empty is the middle of the limits, neutral for joints without limits.
+    is stick_slip with contacts, else rk4, in up to four parts if damping or friction of a light joint needs them, or
+    stick_slip if it needs more. substeps: number of parts of a step, which auto divides. state_rate_hz: joint states
+    per second, at most rate_hz; 0 is every step. initial_position: rad | m, by joint (and its part, `joint.part` or a
+    nested map, if it has several) or in order; empty is the middle of the limits, neutral for joints without limits.
 
     overlay: differences of the simulated robot from its file, with the fields of `Overlay`; states still carry the
     fingerprint of the file's model. actuators: its motors. sensors: path of a sensor file. velocities: of
@@ -557,11 +534,17 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     bounds: PlantBounds = msgspec.field(default_factory=PlantBounds)
 
 
-def integrator_of(p: PlantParameters) -> Integrator:
-    """Returns the integrator; `auto` selects one that holds feet in contact."""
-    if p.integrator != "auto":
-        return p.integrator
-    return "stick_slip" if p.contacts and p.engine == "own" else "rk4"
+def steps_of(robot: Robot, p: PlantParameters) -> tuple[Integrator, int]:
+    """Returns the integrator and the parts of a step of the simulated robot: of `auto` those that hold feet in contact,
+    and are stable for damping and friction.
+    """
+    integrator: Integrator = "rk4" if p.integrator == "auto" else p.integrator
+    if p.integrator != "auto" or p.engine != "own" or p.driver:
+        return integrator, p.substeps
+    if p.contacts:
+        return "stick_slip", p.substeps
+    integrator, parts = chosen(robot, 1.0 / p.rate_hz / p.substeps, _MOST_PARTS)
+    return integrator, p.substeps * parts
 
 
 def undriven_entries(p: PlantParameters, at: Configuration) -> NDArray[np.bool_]:

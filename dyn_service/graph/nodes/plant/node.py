@@ -47,10 +47,11 @@ from dyn_service.graph.nodes.plant.factory import (
     PlantParameters,
     differences,
     initial_position,
-    integrator_of,
     make_engine,
     make_plant,
     prepare,
+    real_robot,
+    steps_of,
     values_by_joint,
 )
 from dyn_service.graph.nodes.plant.srvs import MAX_PUSH_S, Values
@@ -457,6 +458,7 @@ def main(node: Node[PlantParameters]) -> None:
             changes.prepare()
             prepare(robot, plant.safety.interfaces, p)
         messages = JointStates.of(robot)
+        integrator, substeps = steps_of(real_robot(robot, p), p)
     topics = PlantTopics(node, p, messages, plant)
     node.telemetry.facts(
         {
@@ -471,8 +473,8 @@ def main(node: Node[PlantParameters]) -> None:
             "lower": plant.limits.lower.tolist(),
             "upper": plant.limits.upper.tolist(),
             "session": plant.safety.session,
-            "integrator": integrator_of(p),
-            "substeps": p.substeps,
+            "integrator": integrator,
+            "substeps": substeps,
             "rate_hz": p.rate_hz,
             "clock": p.clock,
             "speed": p.speed if p.clock == "faster" else 1.0,

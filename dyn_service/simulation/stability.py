@@ -1,0 +1,246 @@
+"""The longest stable steps of a robot with damping, friction or springs, and the integrator chosen by them.
+
+Near rest a robot moves as M x'' = -D x' - K x, with D = d + f / w the steepest slope of damping and smoothed friction,
+and K the stiffness of its springs. For a mode u, x = u exp(lambda t),
+
+    lambda^2 + k lambda + w^2 = 0,    k = u* D u / u* M u,    w^2 = u* K u / u* M u
+
+and k and w^2 are at most the largest eigenvalues of M^-1 D and M^-1 K. So a step of length h is stable in all modes if
+
+    h lambda_max(M^-1 D) <= 2.785,  h^2 lambda_max(M^-1 K) <= 8      rk4
+    h lambda_max(M^-1 (D + h K / 2)) <= 2                            semi-implicit Euler, used for explicit Euler too
+
+Beyond, a motion grows until friction bounds it, or without bound: its numbers are wrong although they are finite. The
+slope at rest counts, not that in the states computed, because an unstable motion leaves the slope that makes it
+unstable. M changes along a motion, so it is checked where a motion begins and ends, and whenever a coordinate has moved
+by `SPACING` in between. The default is chosen by configurations drawn for the robot, and checked in the same way.
+`stick_slip` has damping, friction and springs at the end of the step, and is stable for all of them. Source of the
+limits: E. Hairer, G. Wanner, Solving Ordinary Differential Equations II (1996), IV.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dyn_service.api.queries import Array, Integrator, RobotQueries
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.simulation.task import Motion
+
+
+class _Limits(NamedTuple):
+    """damping: largest h k; spring: largest h w, None if h K / 2 is added to D instead."""
+
+    damping: float
+    spring: float | None
+
+
+LIMITS: Mapping[str, _Limits] = MappingProxyType(
+    {
+        "rk4": _Limits(2.785293563405282, 8.0**0.5),
+        "semi_implicit_euler": _Limits(2.0, None),
+        "explicit_euler": _Limits(2.0, None),
+    }
+)
+"""Damping: 1 - x + x^2/2 - x^3/6 + x^4/24 = 1 for RK4, 1 - x = -1 for Euler; springs: the same with x = i y."""
+
+SPACING = 0.05
+"""rad | m that a coordinate moves between two checks of a motion. The inertia that a joint moves changes with the sines
+of angles, so by some percent.
+"""
+
+_SEEDS = range(64)
+"""Random configurations, besides the neutral one, in which a default step has to be stable."""
+
+RESERVE = 1.25
+"""Factor on the substeps of a default step, for configurations that were not drawn."""
+
+MOST_SUBSTEPS = 64
+"""Most parts of a default step of rk4. So many cost about as much as one of `stick_slip`."""
+
+_NUMBERS = 1 << 18
+"""Numbers of the mass matrices of a check, a few MB."""
+
+_SPEED = 1e-12
+"""rad/s | m/s, far below any width of friction."""
+
+
+class UnstableStepError(FailedPreconditionError):
+    """A step is too long for the damping, friction or springs of a robot."""
+
+
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """D and K of a robot, (..., nv) each, never negative."""
+
+    damping: Array
+    stiffness: Array
+
+    def share(self, M: Array, dt: float, integrator: str) -> Array:
+        """Returns by how much a step exceeds its limit at mass matrices (..., nv, nv): 1 is the limit, (...)."""
+        limits = LIMITS[integrator]
+        try:
+            inverse = np.asarray(np.linalg.inv(M), dtype=np.float64)
+        except np.linalg.LinAlgError:  # a massless branch, which the equation of motion reports
+            return np.zeros(M.shape[:-2])
+        if limits.spring is None:
+            return _largest(inverse, (self.damping + dt / 2.0 * self.stiffness) * dt / limits.damping)
+        by_spring = np.sqrt(_largest(inverse, self.stiffness * (dt / limits.spring) ** 2))
+        return np.maximum(_largest(inverse, self.damping * dt / limits.damping), by_spring)
+
+
+_SLOPES: WeakKeyDictionary[RobotQueries, tuple[Slopes, Array] | None] = WeakKeyDictionary()
+
+
+def slopes_of(robot: RobotQueries) -> tuple[Slopes, Array] | None:
+    """Returns D and K of a robot, and M (samples, ..., nv, nv) in the neutral and in random configurations; None if the
+    robot has neither damping nor friction nor springs.
+    """
+    if robot not in _SLOPES:
+        if not {"damping", "friction", "springs"} & {*robot.description.passive}:
+            _SLOPES[robot] = None
+            return None
+        at, free = robot.configuration, robot.free
+        rest, pulled = robot.passive_forces(at.neutral, _SPEED * free), at.integrate(at.neutral, free, 1.0)
+        stiffness = robot.passive_forces(pulled, 0.0 * free).springs - rest.springs
+        slopes = Slopes(*(np.maximum(x, 0.0) for x in ((rest.damping + rest.friction) / _SPEED, stiffness)))
+        q = np.stack([at.neutral, *(robot.random_configuration(seed=seed) for seed in _SEEDS)])
+        lead = (1,) * (robot.mass_matrix(at.neutral).ndim - 2)
+        M = robot.mass_matrix(q.reshape(len(q), *lead, at.nq))
+        _SLOPES[robot] = (slopes, M) if slopes.damping.any() or slopes.stiffness.any() else None
+    return _SLOPES[robot]
+
+
+def chosen(robot: RobotQueries, dt: float, most: int = MOST_SUBSTEPS) -> tuple[Integrator, int]:
+    """Returns the default integrator for steps of dt (s), and in how many parts it makes each: rk4 in as many as are
+    stable in sampled configurations, with a reserve; if these are more than `most`, stick_slip in one part.
+
+    It depends on robot and step alone, so that a motion in parts has the bits of a whole one.
+    """
+    numbers = slopes_of(robot)
+    if numbers is None:
+        return "rk4", 1
+    share = float(numbers[0].share(numbers[1], dt, "rk4").max(initial=0.0))
+    substeps = max(1, math.ceil(RESERVE * share)) if math.isfinite(share) else most + 1
+    return ("rk4", substeps) if substeps <= most else ("stick_slip", 1)
+
+
+class StabilityCheck:
+    """Checks the steps of one motion.
+
+    robot: None if no passive forces act. substeps: parts of a step. free: the entries of v that move freely; None: all.
+    """
+
+    def __init__(
+        self,
+        robot: RobotQueries | None,
+        task: Motion,
+        integrator: str,
+        substeps: int = 1,
+        free: list[int] | None = None,
+    ) -> None:
+        numbers = slopes_of(robot) if robot is not None and integrator in LIMITS else None
+        self.active = numbers is not None
+        self._robot, self._task, self._integrator, self._free = robot, task, integrator, free
+        self._dt = task.dt / substeps
+        if numbers is not None:
+            slopes = numbers[0]
+            self._slopes = slopes if free is None else Slopes(slopes.damping[..., free], slopes.stiffness[..., free])
+        self._q: Array | None = None
+        self._moved = 0.0
+
+    def states(self, k: int, every: int, rows: Array) -> None:
+        """Checks positions (rows, ..., nq) of all joints after steps k + every, k + 2 every, .. of this part.
+
+        Raises:
+            UnstableStepError: The steps are too long in one of them.
+        """
+        if not self.active or not rows.size:
+            return
+        if self._q is None:
+            due = [0]
+        else:
+            changes = np.abs(np.diff(np.concatenate([self._q[None], rows]), axis=0)).reshape(len(rows), -1).max(axis=-1)
+            way = (self._moved + np.cumsum(changes)) / SPACING
+            ends = k + every * len(rows) >= self._task.last
+            due = np.flatnonzero(np.floor(way) > np.floor(np.append(self._moved / SPACING, way[:-1]))).tolist()
+            due = [*due, len(rows) - 1] if ends and len(rows) - 1 not in due else due
+            self._moved = float(way[-1] * SPACING)
+        self._q = rows[-1]
+        due = [row for row in due if np.isfinite(rows[row]).all()]  # a motion that diverged is reported as such
+        together = max(_NUMBERS // (rows[0].size * rows.shape[-1]), 1)
+        for first in range(0, len(due), together):
+            some = due[first : first + together]
+            self._check([k + every * (row + 1) for row in some], rows[some])
+
+    def _check(self, steps: list[int], rows: Array) -> None:
+        assert self._robot is not None
+        task, M = self._task, self._robot.mass_matrix(rows)
+        M = M if self._free is None else M[..., self._free, :][..., :, self._free]
+        beyond = self._slopes.share(M, self._dt, self._integrator)
+        unstable_rows = np.flatnonzero(~(beyond <= 1.0).reshape(len(rows), -1).all(axis=-1))
+        if not unstable_rows.size:
+            return
+        k, M, share = (x[unstable_rows[0]] for x in (steps, M, beyond))
+        at = self._robot.configuration
+        names = at.velocity_joints if self._free is None else [at.velocity_joints[entry] for entry in self._free]
+        place = f" in step {task.first_step + k + 1} (t = {task.time(k):g} s)"
+        raise _refusal(names, self._slopes, M, share, self._integrator, self._dt, place, sticks=self._free is None)
+
+
+def check_step(robot: RobotQueries, dt: float, integrator: str) -> None:
+    """Checks steps of dt (s) in sampled configurations of a robot, without a motion.
+
+    Raises:
+        UnstableStepError: The steps of this integrator are too long in one of them.
+    """
+    numbers = slopes_of(robot) if integrator in LIMITS else None
+    if numbers is not None and not ((share := numbers[0].share(numbers[1], dt, integrator)) <= 1.0).all():
+        raise _refusal(robot.configuration.velocity_joints, *numbers, share, integrator, dt, "", sticks=True)
+
+
+def _refusal(
+    names: Sequence[str],
+    slopes: Slopes,
+    M: Array,
+    share: Array,
+    integrator: str,
+    dt: float,
+    place: str,
+    *,
+    sticks: bool,
+) -> UnstableStepError:
+    """Returns the error for the worst of mass matrices (..., nv, nv). sticks: whether `stick_slip` is a remedy."""
+    worst = np.unravel_index(int(np.argmax(share)), share.shape)
+    ease = np.diagonal(np.linalg.inv(M[worst]))
+    damping, stiffness = (np.broadcast_to(x, M.shape[:-1])[worst] for x in (slopes.damping, slopes.stiffness))
+    rates = np.stack([damping * ease, np.sqrt(stiffness * np.abs(ease))])
+    kind, entry = np.unravel_index(int(np.argmax(rates)), rates.shape)
+    remedy = "use integrator='stick_slip', or steps" if sticks else "use steps"
+    joint, cause, longest = names[int(entry)], ("damping and friction", "spring")[kind], 0.99 * dt / float(share[worst])
+    return UnstableStepError(
+        f"steps of {dt:g} s of {integrator} are unstable{place}: joint '{joint}' is too light for its {cause}; "
+        f"{remedy} of at most {longest:.2g} s, or add the inertia of its motor (armature)"
+    )
+
+
+def _largest(inverse: Array, slopes: Array) -> Array:
+    """Returns the largest eigenvalue (...) of M^-1 diag(slopes), from M^-1 (..., n, n); exact only where it matters:
+    where the sum of all eigenvalues is at most 1, this sum.
+    """
+    some = np.flatnonzero(slopes.reshape(-1, slopes.shape[-1]).any(axis=0))
+    if not some.size:
+        return np.zeros(inverse.shape[:-2])
+    root = np.sqrt(slopes[..., some])
+    similar = root[..., :, None] * inverse[..., some, :][..., :, some] * root[..., None, :]
+    total = np.asarray(np.trace(similar, axis1=-2, axis2=-1))
+    beyond = ~(total <= 1.0) & np.isfinite(similar).all(axis=(-2, -1))
+    if beyond.any():
+        total[beyond] = np.linalg.eigvalsh(similar[beyond])[..., -1]
+    return total

@@ -1,0 +1,154 @@
+"""Default simulations of foreign robot files beside an integrator of high order: `python -m qa.default_steps FOLDER`.
+
+Each file moves for one second from a random position at rest, under gravity alone, by `simulate` as it is by default,
+and by `adaptive` with its tolerance of 1e-12 a step; where that needs too long, by SciPy's LSODA with 1e-9. An error is
+the largest difference of a position or velocity, relative to 1 and to the largest of that entry. A line for each file
+that does not agree, then the totals. Status 1 if one is wrong.
+
+    agrees      error at most 1e-3, or at most 0.1 and reduced to 0.75 by half of the step, as that of a step's order
+    refused     simulate raised an error; its class is counted
+    sensitive   a change of 1e-6 of the first position changes the motion of the reference by more than 1e-3: nothing
+                with the rounding of a step could agree
+    unjudged    no reference in time
+    wrong       anything else
+
+Where `stick_slip` was used, friction is exact, and smoothed in the reference. The difference of two references with the
+width and twice the width, which has the size of what the width changes, is added to what is allowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.integrate import solve_ivp
+
+from dyn_service import Robot
+from dyn_service.api.queries import Array
+from dyn_service.errors import DynError
+
+DT, STEPS, EVERY = 1e-3, 1000, 100
+CLOSE, NEAR, HALVED, CHANGE, SENSITIVE = 1e-3, 0.1, 0.75, 1e-6, 1e-3
+ENDINGS = (".urdf", ".xml", ".sdf", ".xacro")
+
+
+def reference(robot: Robot, q: Array) -> Array:
+    """Returns records (11, nq + nv) of a motion from rest, by another integrator than the default."""
+    try:
+        motion = robot.simulate(q, np.zeros(robot.nv), dt=0.01, steps=100, every=10, integrator="adaptive")
+        return np.hstack([motion.q, motion.v])
+    except DynError:
+        at, still = robot.configuration, np.zeros(robot.nv)
+
+        def rate(t: float, x: Array) -> Array:
+            q, v = x[: at.nq], x[at.nq :]
+            return np.concatenate([at.rate(q, v), robot.forward_dynamics(at.normalised(q), v, still)])
+
+        start, times = np.concatenate([q, still]), np.linspace(0.0, 1.0, 11)
+        return np.asarray(solve_ivp(rate, (0.0, 1.0), start, "LSODA", times, rtol=1e-9, atol=1e-12).y.T)
+
+
+def smoother(robot: Robot) -> Robot:
+    """Returns the robot with twice the width of friction."""
+    joints = robot.as_described.joints
+    wide = (
+        replace(x, friction_width=2.0 * (x.friction_width or (0.01 if x.type == "prismatic" else 0.1))) for x in joints
+    )
+    return Robot(replace(robot.as_described, joints=tuple(wide)))
+
+
+def judged(path: Path) -> tuple[str, str]:
+    """Returns the verdict on one file, and the integrator or what was wrong."""
+    try:
+        robot = Robot.from_file(path)
+    except Exception as fault:  # the readers have tests of their own
+        return "unread", type(fault).__name__
+    if not robot.nv:
+        return "unread", "nothing moves"
+    q = robot.configuration.unit(robot.random_configuration(seed=0), "q")
+    asked: dict[str, Any] = {"dt": DT, "steps": STEPS, "every": EVERY}
+    try:
+        motion = robot.simulate(q, np.zeros(robot.nv), **asked)
+    except DynError as fault:
+        return "refused", f"{type(fault).__name__}: {fault.message}"
+    found, exact = np.hstack([motion.q, motion.v]), reference(robot, q)
+    scale = 1.0 + np.abs(exact).max(axis=0)
+
+    def error(x: Array, y: Array) -> float:
+        return float((np.abs(x - y) / scale).max())
+
+    by_friction = motion.integrator == "stick_slip" and "friction" in robot.description.passive
+    smoothing = 2.0 * error(reference(smoother(robot), q), exact) if by_friction else 0.0
+    far, how = error(found, exact), motion.integrator + (", in parts" if motion.substeps > 1 else "")
+    if far <= CLOSE + smoothing:
+        return "agrees", how
+    parts: Any = 2 * motion.substeps
+    asked |= {"dt": DT / parts, "steps": parts * STEPS, "every": parts * EVERY, "integrator": motion.integrator}
+    half = robot.simulate(q, np.zeros(robot.nv), **asked)
+    far_half = error(np.hstack([half.q, half.v]), exact)
+    if far <= NEAR + smoothing and far_half <= HALVED * far + smoothing:
+        return "agrees", f"{how}, by order"
+    moved = robot.integrate(q, np.full(robot.nv, CHANGE), 1.0)
+    if error(reference(robot, moved), exact) > SENSITIVE:
+        return "sensitive", how
+    return "wrong", f"{how}: error {far:.2g}, with half of the step {far_half:.2g}, of friction {smoothing:.2g}"
+
+
+def _one(path: Path, answer: Any) -> None:
+    warnings.simplefilter("ignore")
+    np.seterr(all="ignore")
+    try:
+        answer.send(judged(path))
+    except Exception as fault:  # reported with its file, and the run goes on
+        answer.send(("unjudged", f"{type(fault).__name__}: {fault}"[:200]))
+
+
+def verdicts(paths: list[Path], seconds: float) -> Iterator[tuple[Path, str, str]]:
+    """Yields the verdict of each file, made in a process of its own that has so many seconds."""
+    fork = multiprocessing.get_context("fork")
+    for path in paths:
+        here, there = fork.Pipe(duplex=False)
+        worker = fork.Process(target=_one, args=(path, there))
+        worker.start()
+        there.close()
+        try:
+            verdict, how = here.recv() if here.poll(seconds) else ("unjudged", "no answer in time")
+        except EOFError:
+            verdict, how = "unjudged", "the process ended"
+        worker.kill()
+        worker.join()
+        yield path, verdict, how
+
+
+def main() -> int:
+    """Judges the files of a folder."""
+    parser = argparse.ArgumentParser(prog="python -m qa.default_steps")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--files", type=int, default=0, help="at most so many, evenly from all; 0: all")
+    parser.add_argument("--part", default="1/1", help="K/N: every N-th of them, from the K-th on")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each file")
+    chosen = parser.parse_args()
+    paths = sorted(p for p in chosen.folder.rglob("*") if p.suffix in ENDINGS and p.is_file())
+    paths = paths[:: max(1, len(paths) // chosen.files)] if chosen.files else paths
+    first, every = map(int, chosen.part.split("/"))
+    totals: Counter[tuple[str, str]] = Counter()
+    for path, verdict, how in verdicts(paths[first - 1 :: every], chosen.seconds):
+        kind = how.partition(":")[0]
+        totals[verdict, kind] += 1
+        if verdict not in ("agrees", "unread"):
+            print(f"{verdict}  {path.relative_to(chosen.folder)}  {how}", flush=True)
+    for (verdict, kind), count in sorted(totals.items()):
+        print(f"{count:5d}  {verdict}  {kind}")
+    return any(verdict == "wrong" for verdict, _ in totals)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
