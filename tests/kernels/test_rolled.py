@@ -17,8 +17,8 @@ import pytest
 from dyn_service.api.queries import QUERIES, Wrench
 from dyn_service.api.spec import WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics import newton_euler, sweeps
-from dyn_service.dynamics.kinematics import joint_values, joint_vector
+from dyn_service.dynamics import motion_derivatives, newton_euler, sweeps
+from dyn_service.dynamics.kinematics import free_selector, joint_values, joint_vector
 from dyn_service.dynamics.rolled_tree import NotRolledError
 from dyn_service.engine.robot import Robot
 from dyn_service.engine.rollouts import signature_of_term
@@ -45,6 +45,7 @@ from tests.phrases import naming
 from tests.random_robots import MANY_TYPES, random_urdf
 from tests.terms.interpreting import interpreted
 from tests.uncertified import uncertified
+from tests.wide import wide
 
 ROUNDING = 1e-11
 """Relative to the largest entry. The two forms round some thousand operations differently, 1e-16 each; solving for
@@ -211,36 +212,75 @@ FOLLOWING = {"joint_4": ("joint_3", -0.7), "joint_7": ("joint_1", 1.5), "joint_8
 """Joints of three branches: one of the same branch as its leader, two of others."""
 
 
+def follow(text: str, relations: Mapping[str, tuple[str, float]]) -> str:
+    """The robot of this text, joints of which follow others. relations: leader and ratio by name."""
+    for joint, (leader, ratio) in relations.items():
+        begin, relation = (
+            rf"(<joint name='{joint}' type='\w+'>)",
+            f"<mimic joint='{leader}' multiplier='{ratio}' offset='0.1'/>",
+        )
+        text = re.sub(begin, rf"\1{relation}", text)
+    return text
+
+
 @pytest.fixture(scope="module")
 def following(tmp_path_factory: pytest.TempPathFactory) -> Robot:
-    text = chain(9, branches=3)
-    for joint, (leader, ratio) in FOLLOWING.items():
-        begin = f"<joint name='{joint}' type='revolute'>"
-        text = text.replace(begin, f"{begin}<mimic joint='{leader}' multiplier='{ratio}' offset='0.1'/>")
     file = tmp_path_factory.mktemp("following") / "robot.urdf"
-    file.write_text(text)
+    file.write_text(follow(chain(9, branches=3), FOLLOWING))
     return restless(file)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        "inverse_dynamics",
-        "mass_matrix",
-        "jacobians",
-        "operational_space",
-        "passive_forces",
-        "hamiltonian",
-        "momentum_rate",
-        "momentum_regressor",
-        "joint_wrench_regressor",
-        *PAIRS,
-        "forward_dynamics_hessian",
-    ],
+IN_CHAINS = {"joint_2": ("joint_5", -2.0), "joint_4": ("joint_2", 0.5), "joint_7": ("joint_4", -1.0)}
+"""A joint follows one that follows one that follows one, before and behind it; sliding and turning joints in turn."""
+
+
+@pytest.fixture(scope="module")
+def in_chains() -> Robot:
+    text = follow(chain(9, types=("revolute", "prismatic")), IN_CHAINS)
+    base = "<inertial><mass value='3'/><inertia ixx='0.2' iyy='0.3' izz='0.25' ixy='0' ixz='0' iyz='0'/></inertial>"
+    return Robot.from_text(text.replace("<link name='base'/>", f"<link name='base'>{base}</link>"), root="floating")
+
+
+OF_MIMICS = (
+    "inverse_dynamics",
+    "mass_matrix",
+    "jacobians",
+    "operational_space",
+    "passive_forces",
+    "hamiltonian",
+    "momentum_rate",
+    "momentum_regressor",
+    "joint_wrench_regressor",
+    *PAIRS,
+    "forward_dynamics_hessian",
+    "centroidal_derivatives",
+    "point_motion_derivatives",
 )
-def test_joints_that_follow_others(following: Robot, row: str) -> None:
-    assert following.tree.has_mimics
-    assert_equal(following, row, next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
+
+
+@pytest.mark.parametrize(
+    ("row", "method"),
+    wide([at for at in ROWS if at[1] not in QUERIES[at[0]].rejects_mimic], lambda at: at[0] in OF_MIMICS),
+)
+@pytest.mark.parametrize("robot", wide(("following", "in_chains"), lambda robot: robot == "following"))
+def test_joints_that_follow_others(robot: str, row: str, method: str, request: pytest.FixtureRequest) -> None:
+    mimicking = request.getfixturevalue(robot)
+    assert mimicking.tree.has_mimics
+    assert_equal(mimicking, row, method, WITHOUT_WRENCHES)
+
+
+def test_a_column_of_one_of_the_bodies_that_it_moves_is_not_rolled(
+    following: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loops write an output per kind of body, so that the columns of all but one of these bodies would be lost."""
+
+    def of_bodies(tree: Tree, blocks: Sequence[ex.Matrix]) -> ex.Matrix:
+        columns = free_selector(tree)
+        return sum((blocks[i] @ columns[tree.in_v[i], :] for i in tree.movable), ex.zeros(6, tree.nv))
+
+    monkeypatch.setattr(motion_derivatives, "joint_columns", of_bodies)
+    with pytest.raises(NotRolledError, match="not a sum"):
+        kernel_of(following, "centroidal_derivatives", "", WITHOUT_WRENCHES)
 
 
 def test_joints_that_follow_others_with_wrenches_numbers_and_locks(following: Robot) -> None:
@@ -275,10 +315,7 @@ def apart(bodies: int, follows: Mapping[str, tuple[str, float]] = MappingProxyTy
     for i in (1, 2):
         child = f"<child link='link_{i}'/>"
         text = text.replace(f"<parent link='link_0'/>{child}", f"<parent link='base'/>{child}")
-    for joint, (leader, ratio) in follows.items():
-        begin = f"<joint name='{joint}' type='revolute'>"
-        text = text.replace(begin, f"{begin}<mimic joint='{leader}' multiplier='{ratio}' offset='0.1'/>")
-    return Robot.from_text(text)
+    return Robot.from_text(follow(text, follows))
 
 
 @pytest.mark.parametrize("follows", [{}, {"joint_4": ("joint_2", 1.5)}], ids=["apart", "coupled"])
