@@ -55,14 +55,7 @@ from dyn_service.dynamics.derivatives import (
     motion,
 )
 from dyn_service.dynamics.hamilton import energy, momentum
-from dyn_service.dynamics.kinematics import (
-    along,
-    in_world,
-    influences,
-    joint_columns,
-    joint_vector,
-    motion_subspaces,
-)
+from dyn_service.dynamics.kinematics import along, in_world, influences, joint_columns, joint_vector, motion_subspaces
 from dyn_service.dynamics.newton_euler import gravity_forces
 from dyn_service.dynamics.rolled_tree import PairMatrix, RolledTree, Walk
 from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear, mirrored, row_by_row, skew

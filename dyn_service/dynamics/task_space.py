@@ -34,13 +34,7 @@ from dataclasses import dataclass
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix
 from dyn_service.dynamics.articulated import branches
-from dyn_service.dynamics.kinematics import (
-    along,
-    in_world,
-    influences,
-    joint_columns,
-    motion_subspaces,
-)
+from dyn_service.dynamics.kinematics import along, in_world, influences, joint_columns, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias, velocities, velocity_products
 from dyn_service.dynamics.spatial import (
     Inertia,

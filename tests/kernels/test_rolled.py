@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pinocchio as pin
@@ -17,9 +19,9 @@ import pytest
 from dyn_service.api.queries import QUERIES, Wrench
 from dyn_service.api.spec import WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics import motion_derivatives, newton_euler, sweeps
+from dyn_service.dynamics import kinematics, motion_derivatives, newton_euler, sweeps
 from dyn_service.dynamics.kinematics import free_selector, joint_values, joint_vector
-from dyn_service.dynamics.rolled_tree import NotRolledError
+from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
 from dyn_service.engine.robot import Robot
 from dyn_service.engine.rollouts import signature_of_term
 from dyn_service.errors import ResourceExhaustedError
@@ -36,7 +38,7 @@ from dyn_service.kernels.loop import NARROW_LANES, Body
 from dyn_service.kernels.rolled import FEW_KINDS, MAX_KINDS, Rolled, roll
 from dyn_service.kernels.rollout import Block, Stage, run_stages
 from dyn_service.kernels.signature import Signature
-from dyn_service.kernels.staged import staged
+from dyn_service.kernels.staged import inner_of, staged
 from dyn_service.model.parameters import parameters_of
 from dyn_service.model.tree import Tree
 from tests.conftest import URDF
@@ -290,6 +292,97 @@ def test_joints_that_follow_others_with_wrenches_numbers_and_locks(following: Ro
     assert_equal(following, "forward_dynamics", "articulated", WITHOUT_WRENCHES, locked=["joint_1"])
     for row in PAIRS:
         assert_equal(following, row, "", WITHOUT_WRENCHES, locked=["joint_1"])
+
+
+def certificate_of(robot: Robot, row: str, method: str, loops: Any) -> Certificate:
+    """The certificate of a kernel as loops, which `loops` traces on a tree."""
+    signature = robot.signature(QUERIES[row], method, WITHOUT_WRENCHES)
+
+    def traced(model: Any, signature: Signature) -> Any:
+        if inner_of(signature):
+            return staged(signature, model.tree, lambda part: loops(model, part))
+        return loops(model, signature)
+
+    def build(graph: Any) -> Any:
+        return compiled(graph, optimised=False)[0]
+
+    return certify.certified(robot.tree, signature, build, traced)[1]
+
+
+def with_another_ratio(model: frames.KernelTree, signature: Signature) -> Rolled:
+    """Loops with a fault that straight-line code has not: a follower's position and rates are wrong by 1e-6."""
+    tree = model.tree
+    ratios = [1.0 if of == i else 1.0 + 1e-6 for i, of in enumerate(tree.mimicked_body)]
+    inboard = [
+        joint if x == 1.0 else joint.follower(joint.ratio * x) for joint, x in zip(tree.inboard, ratios, strict=True)
+    ]
+    return roll(dataclasses.replace(model, tree=dataclasses.replace(tree, inboard=tuple(inboard))), signature)
+
+
+def without_followers(model: frames.KernelTree, signature: Signature) -> Rolled:
+    """Loops with another such fault: a sum over the bodies that an entry of v moves is the value of its own joint."""
+
+    def own(tree: Tree, x: Sequence[ex.Matrix]) -> ex.Matrix:
+        assert isinstance(tree, RolledTree)
+        return summed(tree, [of * float(not led) for of, led in zip(x, tree.follows, strict=True)])
+
+    summed = kinematics.sum_over_driven_bodies
+    with mock.patch.object(kinematics, "sum_over_driven_bodies", own):
+        return roll(model, signature)
+
+
+@pytest.fixture(scope="module")
+def mimicking() -> Robot:
+    """A small robot with all passive forces: a sliding and a turning joint follow others of another branch."""
+    relations = {"joint_3": ("joint_2", -0.7), "joint_4": ("joint_1", 1.5)}
+    return restless(follow(chain(5, types=("revolute", "prismatic"), branches=2), relations))
+
+
+IN_CERTIFICATES = [
+    (row.name, method)
+    for row in QUERIES.values()
+    for method in row.kernels
+    if not row.constant
+    and method not in row.rejects_mimic
+    and (row.name, method) != ("step_derivatives", "implicit_midpoint")
+]
+OF_NO_FOLLOWER = ("integrate", "difference")
+"""Rows without a value of a joint that follows another."""
+
+
+IN_SUITE = ("inverse_dynamics", "mass_matrix", "link_motion", "passive_forces", "energy", "centroidal_derivatives")
+
+
+@pytest.mark.parametrize(("row", "method"), wide(IN_CERTIFICATES, lambda at: at[0] in IN_SUITE), ids=lambda x: x)
+def test_certificates_of_loops_detect_their_faults(mimicking: Robot, row: str, method: str) -> None:
+    """A certificate compares with straight-line code, which cannot have a fault of the loops."""
+    certificate = certificate_of(mimicking, row, method, roll if row in OF_NO_FOLLOWER else with_another_ratio)
+    assert certificate.holds is (row in OF_NO_FOLLOWER)
+
+
+SUMS = (
+    "inverse_dynamics",
+    "gravity_forces",
+    "momentum",
+    "momentum_derivative",
+    "point_motion",
+    "energy_derivatives",
+    "centroidal_derivatives",
+    "point_motion_derivatives",
+)
+"""Rows with sums over the bodies that an entry of v moves."""
+
+
+@pytest.mark.parametrize("row", wide(SUMS, lambda row: row in IN_SUITE))
+@pytest.mark.parametrize("most", [certify.MAX_STRAIGHT, 0])
+def test_certificates_detect_a_lost_follower(row: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of robots so large that a part of their bodies is compared."""
+    robot = Robot.from_text(follow(chain(12, branches=2), {"joint_9": ("joint_4", -0.7)}))
+    monkeypatch.setattr(certify, "MAX_STRAIGHT", most)
+    method = next(iter(QUERIES[row].kernels))
+    assert certificate_of(robot, row, method, roll).holds
+    certificate = certificate_of(robot, row, method, without_followers)
+    assert certificate.error > 1e6
 
 
 @pytest.mark.parametrize("name", ["mixed", "manifold", "following"])
