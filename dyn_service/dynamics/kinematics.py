@@ -38,6 +38,11 @@ def joint_vector(tree: Tree, x: PerBody) -> Mat:
     return zero_locked(tree, sum_over_driven_bodies(tree, x))
 
 
+def joint_columns(tree: Tree, blocks: Sequence[Mat]) -> Mat:
+    """`joint_vector` of columns: (k, nv) from one block (k, nv_i) per body."""
+    return joint_vector(tree, PerBody(block.T for block in blocks)).T
+
+
 def sum_over_driven_bodies(tree: Tree, x: Sequence[Mat]) -> Mat:
     """Sums over the bodies that each independent joint drives, (nv, k), from (nv_i, k) per body."""
     if isinstance(tree, RolledTree):

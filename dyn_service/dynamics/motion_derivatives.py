@@ -55,12 +55,12 @@ from dyn_service.dynamics.derivatives import (
     motion,
 )
 from dyn_service.dynamics.hamilton import energy, momentum
-from dyn_service.dynamics.kinematics import along, free_selector, in_world, influences, joint_vector, motion_subspaces
+from dyn_service.dynamics.kinematics import along, in_world, influences, joint_columns, joint_vector, motion_subspaces
 from dyn_service.dynamics.newton_euler import gravity_forces
 from dyn_service.dynamics.rolled_tree import PairMatrix, RolledTree, Walk
 from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear, mirrored, row_by_row, skew
 from dyn_service.dynamics.sweeps import PerBody, total, walk
-from dyn_service.dynamics.task_space import _aligned, _LinkPoint, _local, _Seen, _View, _world
+from dyn_service.dynamics.task_space import _aligned, _LinkPoint, _local, _Seen, _world, columns_seen
 from dyn_service.model.tree import Tree
 
 _NONE = ex.zeros(3, 1)
@@ -210,9 +210,7 @@ def centroidal_derivatives(tree: Tree, q: Mat, v: Mat, a: Mat) -> dict[str, Mat]
 
     def columns(loads: list[Mat]) -> Mat:
         """(6, nv)."""
-        chosen = free_selector(tree)
-        parts = about_centre(loads)
-        return sum((parts[i] @ chosen[tree.in_v[i], :] for i in tree.movable), ex.zeros(6, tree.nv))
+        return joint_columns(tree, about_centre(loads))
 
     K, F = summed([of.K for of in branch]), summed([of.F for of in branch])
     pairs = list(zip(branch, ground, G, strict=True))
@@ -261,9 +259,8 @@ def _of_point(tree: Tree, q: Mat, v: Mat, a: Mat, at: _LinkPoint, seen: _Seen) -
     V_L, A_L = at.chosen(moved.V), at.chosen(moved.A)
     A_L = A_L - join(_NONE, cross(angular(V_L), linear(V_L)))
     V, A = view.of_link @ V_L, view.of_link @ A_L
-    J, Psi, Omega, Gamma = (
-        _columns(tree, at, view, X) for X in (G, *zip(*((on.Psi, on.Omega, on.Gamma) for on in ground), strict=True))
-    )
+    motions = (G, *(PerBody(getattr(on, name) for on in ground) for name in ("Psi", "Omega", "Gamma")))
+    J, Psi, Omega, Gamma = (columns_seen(tree, at, view, X) for X in motions)
     omega, u, turns = skew(angular(V)), skew(linear(V)), J[:3, :]
     if view.carried:
         A = A + join(_NONE, cross(angular(V), linear(V)))
@@ -287,14 +284,3 @@ def _crossed(V: Mat, X: Mat) -> Mat:
     """V x X of motions, X (6, k)."""
     omega, u = skew(angular(V)), skew(linear(V))
     return ex.vertcat(omega @ X[:3, :], u @ X[:3, :] + omega @ X[3:, :])
-
-
-def _columns(tree: Tree, at: _LinkPoint, view: _View, motions: Sequence[Mat]) -> Mat:
-    """Motions (6, nv_i) of the bodies that carry the link, seen there, (6, nv)."""
-    on, chosen, found = at.carrying(tree), free_selector(tree), ex.zeros(6, tree.nv)
-    for i in tree.movable:
-        R = view.of_world @ at.rotations[i]
-        turns = R @ motions[i][:3, :]
-        shifts = R @ motions[i][3:, :] - skew(view.of_world @ view.levers[i]) @ turns
-        found = found + on[i] * ex.vertcat(turns, shifts) @ chosen[tree.in_v[i], :]
-    return found

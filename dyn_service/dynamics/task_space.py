@@ -34,16 +34,8 @@ from dataclasses import dataclass
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix
 from dyn_service.dynamics.articulated import branches
-from dyn_service.dynamics.kinematics import (
-    along,
-    free_selector,
-    in_world,
-    influences,
-    motion_subspaces,
-    sum_over_driven_bodies,
-)
+from dyn_service.dynamics.kinematics import along, in_world, influences, joint_columns, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias, velocities, velocity_products
-from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import (
     Inertia,
     Mat,
@@ -183,30 +175,27 @@ def _motion(tree: Tree, q: Mat, v: Mat, at: _LinkPoint, seen: _Seen) -> dict[str
         "rotation": row_by_row(at.rotation),
         "position": at.origin(tree) + at.rotation @ at.point,
         "velocity": velocity,
-        "jacobian": row_by_row(_jacobian(tree, at, view)),
+        "jacobian": row_by_row(columns_seen(tree, at, view, motion_subspaces(tree))),
         "bias": bias,
     }
 
 
-def _jacobian(tree: Tree, at: _LinkPoint, view: _View) -> Mat:
-    """J, (6, nv)."""
-    on, columns, J, subspaces = at.carrying(tree), free_selector(tree), ex.zeros(6, tree.nv), motion_subspaces(tree)
-    rows = [ex.zeros(0, 6)] * len(tree)
-    for i in tree.movable:
-        G, R = subspaces[i], view.of_world @ at.rotations[i]
-        turns, shifts = R @ G[:3, :], R @ G[3:, :]
-        shifts = shifts - skew(view.of_world @ view.levers[i]) @ turns
-        if tree.has_mimics and isinstance(tree, RolledTree):
-            rows[i] = (on[i] * ex.vertcat(turns, shifts)).T
-        else:
-            J = J + on[i] * ex.vertcat(turns, shifts) @ columns[tree.in_v[i], :]
-    return (columns @ sum_over_driven_bodies(tree, rows)).T if tree.has_mimics and isinstance(tree, RolledTree) else J
+def columns_seen(tree: Tree, at: _LinkPoint, view: _View, motions: Sequence[Mat]) -> Mat:
+    """Motions (6, nv_i) of the bodies that carry the link, seen there, (6, nv). Those of G are J."""
+    columns = []
+    for on, R_WB, lever, motion in zip(at.carrying(tree), at.rotations, view.levers, motions, strict=True):
+        R = view.of_world @ R_WB
+        turns, shifts = R @ motion[:3, :], R @ motion[3:, :]
+        columns.append(on * ex.vertcat(turns, shifts - skew(view.of_world @ lever) @ turns))
+    return joint_columns(tree, columns)
 
 
 def _inertia(tree: Tree, q: Mat, at: _LinkPoint, seen: _Seen, directions: Mat) -> dict[str, Mat]:
     view = seen(tree, at)
     if tree.has_mimics:
-        Omega = mass_matrix.mobility(tree, mass_matrix.entries(tree, q), _jacobian(tree, at, view))
+        Omega = mass_matrix.mobility(
+            tree, mass_matrix.entries(tree, q), columns_seen(tree, at, view, motion_subspaces(tree))
+        )
     else:
         of_bodies = _mobilities(tree, q)
         parts = (at.chosen([getattr(S, part) for S in of_bodies]) for part in ("I", "H", "m"))

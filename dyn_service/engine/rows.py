@@ -32,7 +32,7 @@ from dyn_service.dynamics.structure import pairs
 from dyn_service.engine.wrenches import turn
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.kernels.row_rotation import rotation_ufunc
-from dyn_service.kernels.signature import Signature
+from dyn_service.kernels.signature import Signature, sizes_of
 from dyn_service.model import composite
 from dyn_service.model.composite import Weld, welding_notes
 from dyn_service.model.description import Description, Mimic
@@ -56,20 +56,7 @@ class Rows:
 
     def __init__(self, links: Tree, moving: Tree) -> None:
         joints, parents = links.moving_joints, moving.parent
-        carried: list[int] = []  # number of bodies from the root to each, including it
-        for parent in parents:
-            carried.append(1 + (carried[parent] if parent >= 0 else 0))
-        self.sizes = Sizes(
-            nq=links.nq,
-            nv=links.nv,
-            nr=links.nr,
-            nm=len(joints),
-            nl=len(links),
-            nj=len(links.named_joints),
-            nb=len(links),
-            na=sum(carried),
-            nt=len(INERTIAL) * len(links) + len(LINEAR) * links.nr,
-        )
+        self.sizes = sizes_of(links, moving)
         self._names: dict[tuple[str, str], tuple[str, ...]] = {
             ("nj", "row"): links.named_joints,
             ("nl", "row"): links.links,

@@ -10,14 +10,13 @@ to exceed the limit, or all.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from dyn_service.dynamics.rolled_tree import NotRolledError
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.rolled import FEW_KINDS, MAX_KINDS, Rolled, roll
-from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.kernels.signature import Signature, sizes_of
 from dyn_service.kernels.staged import Staged
 from dyn_service.model.tree import Tree
 
@@ -164,13 +163,7 @@ def _too_large_error(tree: Tree, signature: Signature) -> ResourceExhaustedError
 
 def _operations(model: KernelTree, signature: Signature, bodies: int) -> int:
     first = model.first(bodies)
-    sizes = {"nq": first.tree.nq, "nv": first.tree.nv, "nr": first.tree.nr, "nb": bodies, "nl": bodies}
-
-    def resized(operand: Operand) -> Operand:
-        return replace(operand, shape=tuple(size if isinstance(size, int) else sizes[size] for size in operand.dims))
-
-    inputs = tuple(map(resized, signature.inputs))
-    return trace(first, replace(signature, inputs=inputs)).operations
+    return trace(first, signature.resized(sizes_of(first.tree, first.tree))).operations
 
 
 def _exponent(counts: list[tuple[int, int]]) -> float:

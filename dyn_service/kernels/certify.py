@@ -15,6 +15,10 @@ Motions are compared twice: as they are, with 1 / d_i, and as the efforts they n
 singular M magnifies their error in one direction, which would hide errors in others. For other outputs: the size of
 the entry's row (its body) over all states, times the relative size of the result in this state.
 
+A kernel as loops is compared with straight-line code of the same function, which cannot have a fault of the loops. If
+that is too large, the kernel is compared with loops on the tree as given, and the loops of a robot with a few bodies of
+each kind with its straight-line code.
+
 Cost: one more trace, and some microseconds per operation; nothing for a kernel from the store. Source: random rounding
 is Monte Carlo arithmetic (D. S. Parker, 1997).
 """
@@ -33,14 +37,14 @@ from dyn_service.api.queries import DEFAULT_GRAVITY, QUERIES
 from dyn_service.dynamics import expressions as ex
 from dyn_service.kernels import frames
 from dyn_service.kernels.budget import batch_sizes
-from dyn_service.kernels.certificate import Certificate
+from dyn_service.kernels.certificate import Certificate, Form
 from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.jit import host
 from dyn_service.kernels.lower import ERRORS, with_errors
 from dyn_service.kernels.rolled import Rolled, roll
-from dyn_service.kernels.signature import Operand, Signature, signature_of
-from dyn_service.kernels.staged import Staged
+from dyn_service.kernels.signature import Operand, Signature, signature_of, sizes_of
+from dyn_service.kernels.staged import Staged, has_stages, staged
 from dyn_service.model import composite
 from dyn_service.model.composite import massless_joint
 from dyn_service.model.inertia import BodyInertia
@@ -99,18 +103,59 @@ def certified(
     if signature.parametric:
         return _parametric(links, signature, build, trace)
     tree = frames.kernel_trees(links, signature, frames.welded(links))
+
+    def made(form: Form, model: Any, refused: float | None = None) -> tuple[Kernel, Certificate]:
+        whole = trace(model, signature)
+        kernel = build(whole)
+        reference, parts = _reference(links, signature, trace, whole)
+        given = whole if model is tree and not whole.is_rolled else reference(tree, signature)
+        found = difference(kernel, given, links)
+        if whole.is_rolled and found.error > 1.0:  # loops also round what is zero in straight-line code
+            found = difference(kernel, given, links, lambda inputs: _runs(trace(tree, signature), inputs))
+        largest = max([found, *parts])._replace(states=found.states)
+        return kernel, Certificate(signature.name, form, *largest, refused=refused)
+
     if not signature.in_chosen_frames:
-        given = trace(tree, signature)
-        kernel = build(given)
-        return kernel, Certificate(signature.name, "link frames", *difference(kernel, given, links))
-    kernel = build(trace(frames.kernel_trees(links, signature, frames.cheapest_frames(links)), signature))
-    given = trace(tree, signature)
-    chosen = difference(kernel, given, links)
-    if chosen.error <= 1.0:
-        return kernel, Certificate(signature.name, "chosen frames", *chosen)
-    kernel = build(given)
-    found = difference(kernel, given, links)
-    return kernel, Certificate(signature.name, "link frames", *found, refused=chosen.error)
+        return made("link frames", tree)
+    chosen = made("chosen frames", frames.kernel_trees(links, signature, frames.cheapest_frames(links)))
+    return chosen if chosen[1].error <= 1.0 else made("link frames", tree, refused=chosen[1].error)
+
+
+MAX_STRAIGHT = 100_000
+"""Operations of a kernel as loops up to which its straight-line form is traced to compare it: at most half a second."""
+
+
+def _straight(model: Any, signature: Signature) -> Graph | Staged:
+    """Traces the straight-line form of a kernel on a tree."""
+    if has_stages(signature, as_loops=False):
+        return staged(signature, model.of(signature.bodies).tree, lambda part: trace(model, part))
+    return trace(model, signature)
+
+
+def _reference(
+    links: Tree, signature: Signature, trace: Callable[..., Any], whole: Graph | Rolled | Staged
+) -> tuple[Callable[..., Any], list[Difference]]:
+    """Returns what traces the form that a kernel is compared with: straight-line code, unless that is too large.
+
+    Then also the difference of both forms for a robot of few bodies of the same kinds: loops share the faults of loops.
+    """
+    bodies = _sample(links)
+    if not whole.is_rolled or whole.operations <= MAX_STRAIGHT or len(bodies) == len(links):
+        return _straight, []
+    part = _solid(frames.part_of(links, bodies))
+    small = signature.resized(sizes_of(part, frames.welded(part).tree, signature.bodies))
+    _, certificate = certified(part, small, lambda graph: compiled(graph, optimised=False)[0], trace)
+    return trace, [Difference(certificate.error, certificate.states, certificate.output, certificate.relative)]
+
+
+def _sample(links: Tree) -> list[int]:
+    """Returns bodies of every kind: the first two and the last of each, the bodies that they mimic, and their roots."""
+    kinds: dict[Any, list[int]] = {}
+    for i, (joint, parent, mimicked) in enumerate(zip(links.inboard, links.parent, links.mimicked_body, strict=True)):
+        kinds.setdefault((type(joint), parent < 0, mimicked == i), []).append(i)
+    some = {i for bodies in kinds.values() for i in (*bodies[:2], bodies[-1])}
+    some |= {links.mimicked_body[i] for i in some}
+    return sorted(some | {links.ancestors(i)[-1] for i in some})
 
 
 def _parametric(
@@ -123,11 +168,12 @@ def _parametric(
     model = frames.kernel_tree(links, signature.bodies)
     whole = trace(model, signature)
     kernel = build(whole)
+    reference, parts = _reference(links, signature, trace, whole)
     found: list[Difference] = []
     massless = signature.inverts_mass_matrix and massless_joint(frames.welded(links).tree) is not None
     for tree in drawn_numbers(_solid(links) if massless else links):
         model = frames.kernel_tree(tree, signature.bodies)
-        given = trace(model, signature.of_numbers)
+        given = reference(model, signature.of_numbers)
         parametric = [operand for operand in signature.inputs if operand.kind == "overlay"]
         numbers = zip(parametric, parameters_of(model.tree).values(), strict=True)
         constant = {o.name: x if x.size else np.zeros(o.shape) for o, x in numbers}
@@ -145,7 +191,7 @@ def _parametric(
         found.append(difference(lambda *inputs, entered=entered: kernel(*entered(inputs)), given, tree, rounded))
     compared = found if found[-1].states else found[:-1]  # the tree with locked joints may have no finite result
     states = min(each.states for each in compared)
-    return kernel, Certificate(signature.name, "link frames", *max(found)._replace(states=states))
+    return kernel, Certificate(signature.name, "link frames", *max([*found, *parts])._replace(states=states))
 
 
 def drawn_numbers(links: Tree) -> Iterator[Tree]:

@@ -84,24 +84,8 @@ class KernelTree:
         return RigidTransform(constant(self.rotation[i].T), constant(self.origin[i])).T @ W
 
     def first(self, bodies: int) -> KernelTree:
-        """Returns the tree of the first bodies; limits, which no kernel reads, are unchanged."""
-        tree, first = self.tree, {i: i for i in range(bodies)}
-        for driven in tree.driven_bodies:  # if the mimicked joint is not among them, the first mimic joint replaces it
-            mimicked = driven[0] if driven[0] < bodies else min(driven)
-            first |= dict.fromkeys((i for i in driven if i < bodies), mimicked)
-        fewer = replace(
-            tree,
-            links=tree.links[:bodies],
-            joints=tree.joints[:bodies],
-            parent=tree.parent[:bodies],
-            inboard=tree.inboard[:bodies],
-            rotation=tree.rotation[:bodies],
-            origin=tree.origin[:bodies],
-            inertia=tree.inertia[:bodies],
-            passive=tree.passive.first(sum(joint.nv for joint in tree.inboard[:bodies])),
-            mimic=tuple(None if first[i] == i else Mimic(tree.joints[first[i]]) for i in tree.movable if i < bodies),
-        )
-        return KernelTree(fewer, self.rotation[:bodies], self.origin[:bodies])
+        """Returns the tree of the first bodies."""
+        return KernelTree(part_of(self.tree, range(bodies)), self.rotation[:bodies], self.origin[:bodies])
 
     def of(self, bodies: Bodies) -> KernelTree:
         """Returns the tree of a kernel with these bodies: this one."""
@@ -117,6 +101,35 @@ class KernelTrees(NamedTuple):
     def of(self, bodies: Bodies) -> KernelTree:
         """Returns the tree of a part with these bodies."""
         return self.chosen if bodies == "chosen" else kernel_tree(self.links, bodies)
+
+
+def part_of(tree: Tree, bodies: Sequence[int]) -> Tree:
+    """Returns the tree of some bodies, each on its nearest ancestor among them, or on the ground.
+
+    No joint of it is locked, and its limits, which no kernel reads, are those of the tree.
+    """
+    index, followed = {i: n for n, i in enumerate(bodies)}, dict[int, int]()
+    for driven in tree.driven_bodies:  # if the mimicked joint is not among them, the first mimic joint replaces it
+        kept = [i for i in driven if i in index]
+        followed |= dict.fromkeys(kept, kept[0] if kept else -1)
+    moving = [i for i in bodies if tree.inboard[i].nv]
+
+    def select(entries: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(entries[i] for i in bodies)
+
+    return replace(
+        tree,
+        links=select(tree.links),
+        joints=select(tree.joints),
+        parent=tuple(next((index[j] for j in tree.ancestors(i)[1:] if j in index), -1) for i in bodies),
+        inboard=select(tree.inboard),
+        rotation=select(tree.rotation),
+        origin=select(tree.origin),
+        inertia=select(tree.inertia),
+        passive=tree.passive.at([n for i in bodies for n in range(tree.in_rates[i].start, tree.in_rates[i].stop)]),
+        mimic=tuple(None if followed[i] == i else Mimic(tree.joints[followed[i]]) for i in moving),
+        free=None,
+    )
 
 
 def as_given(tree: Tree) -> KernelTree:

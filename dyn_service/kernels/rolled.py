@@ -670,8 +670,12 @@ class _Passes:
             if entries.numel() != len(places):
                 raise NotRolledError("an output does not have one entry per kind")
             for expression, (place, owner) in zip(entries.elements(), places, strict=True):
-                is_mimic = owner is not None and self.follows[owner] and place.family in ("nq", "nv")
-                if not is_mimic and expression != 0.0:  # the loop over states has cleared the buffer
+                if owner is not None and place.family in ("nq", "nv") and any(self.follows):
+                    if self._symbols_of(expression).own:
+                        raise NotRolledError("an entry of v is the value of one of the bodies that it moves, not a sum")
+                    if self.follows[owner]:
+                        continue
+                if expression != 0.0:  # the loop over states has cleared the buffer
                     yield _Output(self._ready(expression, owner), owner, expression, place)
             start += operand.size
 

@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from dyn_service.api.description import Sizes
 from dyn_service.api.queries import Query
 from dyn_service.api.spec import WITHOUT_WRENCHES, Bodies, Dimensions, Kind, Variant
-from dyn_service.model.parameters import BODIES, FREE, JOINTS, OF_BODY, OF_RATE
+from dyn_service.model.parameters import BODIES, FREE, INERTIAL, JOINTS, LINEAR, OF_BODY, OF_RATE
+from dyn_service.model.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,14 @@ class Signature:
         padded = {name: axes for name, axes in self.padded.items() if name in names}
         return replace(self, inputs=inputs, padded=padded, parts=tuple(part.of_numbers for part in self.parts))
 
+    def resized(self, sizes: Dimensions) -> Signature:
+        """Returns the signature of the same function for a robot with other sizes of the table's dimensions."""
+        inputs, outputs = (
+            tuple(replace(x, shape=tuple(n if isinstance(n, int) else sizes[n] for n in x.dims)) for x in operands)
+            for operands in (self.inputs, self.outputs)
+        )
+        return replace(self, inputs=inputs, outputs=outputs)
+
     @property
     def pose(self) -> Operand | None:
         """The input with the robot's configuration, which is the first position; None if there is no position."""
@@ -87,6 +97,24 @@ class Signature:
             return ",".join(f"({','.join(map(str, operand.shape))})" for operand in operands)
 
         return f"{side(self.inputs)}->{side(self.outputs)}"
+
+
+def sizes_of(links: Tree, moving: Tree, bodies: Bodies = "links") -> Sizes:
+    """Returns the sizes of the table's dimensions. moving: the tree of the moving bodies. bodies: those of `nb`."""
+    depths: list[int] = []
+    for parent in moving.parent:
+        depths.append(1 + (depths[parent] if parent >= 0 else 0))
+    return Sizes(
+        nq=links.nq,
+        nv=links.nv,
+        nr=links.nr,
+        nm=len(links.movable),
+        nl=len(links),
+        nj=len(links.named_joints),
+        nb=len(links if bodies == "links" else moving),
+        na=sum(depths),
+        nt=len(INERTIAL) * len(links) + len(LINEAR) * links.nr,
+    )
 
 
 def signature_of(query: Query, method: str, sizes: Dimensions, variant: Variant = WITHOUT_WRENCHES) -> Signature:

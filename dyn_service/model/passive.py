@@ -80,9 +80,9 @@ class Passive:
         damping, friction, armature = self.damping * still, self.friction * still, self.armature * still
         return Passive(damping, friction, self.width, armature, self.stiffness * still, self.rest)
 
-    def first(self, nv: int) -> Passive:
-        """Returns the parameters of the first entries of v."""
-        return Passive(*(array[..., :nv] for array in self.arrays))
+    def at(self, entries: Sequence[int]) -> Passive:
+        """Returns the parameters of the given entries of v."""
+        return Passive(*(array[..., list(entries)] for array in self.arrays))
 
 
 def reflected(rotor: float, ratio: float) -> float:

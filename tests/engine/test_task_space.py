@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from time import perf_counter_ns
 from typing import Any
 
@@ -19,7 +20,7 @@ from dyn_service.service.server.answering.service import Service
 from tests.conftest import URDF
 from tests.phrases import unnamed
 from tests.random_robots import random_urdf
-from tests.terms.interpreting import interpreting
+from tests.terms.interpreting import interpreted_robot, interpreting
 
 TOOL = "tool0"
 
@@ -113,6 +114,31 @@ def test_a_direction_without_motion_has_nan_inertia() -> None:
     assert np.isnan(space.inertia[1]).all()  # stretched out
     assert np.isnan(scara.operational_space(q, tool).inertia).all()
     assert np.isnan(scara.operational_space(q, scara.link_names[0], directions=["x"]).inertia).all()
+
+
+@pytest.mark.parametrize(("exponent", "finite"), [(-19.5, True), (-20.5, False)])
+def test_a_mobility_of_rounding_only_has_nan_inertia(exponent: float, finite: bool) -> None:
+    """Two slides at an angle of sine s, of 1 kg each: with x held, y yields by s^2 / m.
+
+    Its share of the mobility of translations is s^2 too, and numbers of 52 bits leave 12 of it at the bound of 2^-40.
+    """
+    s = 2.0**exponent
+    links = [
+        f"<link name='{name}'><inertial><mass value='1'/><inertia ixx='1' iyy='1' izz='1' ixy='0' ixz='0' iyz='0'/>"
+        "</inertial></link>"
+        for name in ("first", "second")
+    ]
+    joints = [
+        f"<joint name='of_{child}' type='prismatic'><parent link='{parent}'/><child link='{child}'/>"
+        f"<axis xyz='{axis}'/><limit lower='-1' upper='1' effort='1' velocity='1'/></joint>"
+        for parent, child, axis in (("base", "first", "1 0 0"), ("first", "second", f"{math.sqrt(1 - s * s)} {s} 0"))
+    ]
+    text = "<robot name='slides'><link name='base'/>" + "".join([*links, *joints]) + "</robot>"
+    robot = interpreted_robot(Robot.from_text(text))
+    inertia = robot.operational_space(np.zeros(2), "second", directions=["x", "y"]).inertia
+    assert np.isfinite(inertia).all() == finite
+    if finite:  # a mobility with 13 bits, of which the last ones are rounding
+        np.testing.assert_allclose(inertia[4, 4], 1.0 + (1.0 - s * s) / s**2, rtol=2e-3)
 
 
 def test_a_server_reports_a_direction_without_motion() -> None:

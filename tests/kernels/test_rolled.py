@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pinocchio as pin
@@ -17,9 +19,9 @@ import pytest
 from dyn_service.api.queries import QUERIES, Wrench
 from dyn_service.api.spec import WITH_WRENCHES, WITHOUT_WRENCHES, Variant
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics import newton_euler, sweeps
-from dyn_service.dynamics.kinematics import joint_values, joint_vector
-from dyn_service.dynamics.rolled_tree import NotRolledError
+from dyn_service.dynamics import kinematics, motion_derivatives, newton_euler, sweeps
+from dyn_service.dynamics.kinematics import free_selector, joint_values, joint_vector
+from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
 from dyn_service.engine.robot import Robot
 from dyn_service.engine.rollouts import signature_of_term
 from dyn_service.errors import ResourceExhaustedError
@@ -36,7 +38,7 @@ from dyn_service.kernels.loop import NARROW_LANES, Body
 from dyn_service.kernels.rolled import FEW_KINDS, MAX_KINDS, Rolled, roll
 from dyn_service.kernels.rollout import Block, Stage, run_stages
 from dyn_service.kernels.signature import Signature
-from dyn_service.kernels.staged import staged
+from dyn_service.kernels.staged import inner_of, staged
 from dyn_service.model.parameters import parameters_of
 from dyn_service.model.tree import Tree
 from tests.conftest import URDF
@@ -45,6 +47,7 @@ from tests.phrases import naming
 from tests.random_robots import MANY_TYPES, random_urdf
 from tests.terms.interpreting import interpreted
 from tests.uncertified import uncertified
+from tests.wide import wide
 
 ROUNDING = 1e-11
 """Relative to the largest entry. The two forms round some thousand operations differently, 1e-16 each; solving for
@@ -211,36 +214,75 @@ FOLLOWING = {"joint_4": ("joint_3", -0.7), "joint_7": ("joint_1", 1.5), "joint_8
 """Joints of three branches: one of the same branch as its leader, two of others."""
 
 
+def follow(text: str, relations: Mapping[str, tuple[str, float]]) -> str:
+    """The robot of this text, joints of which follow others. relations: leader and ratio by name."""
+    for joint, (leader, ratio) in relations.items():
+        begin, relation = (
+            rf"(<joint name='{joint}' type='\w+'>)",
+            f"<mimic joint='{leader}' multiplier='{ratio}' offset='0.1'/>",
+        )
+        text = re.sub(begin, rf"\1{relation}", text)
+    return text
+
+
 @pytest.fixture(scope="module")
 def following(tmp_path_factory: pytest.TempPathFactory) -> Robot:
-    text = chain(9, branches=3)
-    for joint, (leader, ratio) in FOLLOWING.items():
-        begin = f"<joint name='{joint}' type='revolute'>"
-        text = text.replace(begin, f"{begin}<mimic joint='{leader}' multiplier='{ratio}' offset='0.1'/>")
     file = tmp_path_factory.mktemp("following") / "robot.urdf"
-    file.write_text(text)
+    file.write_text(follow(chain(9, branches=3), FOLLOWING))
     return restless(file)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        "inverse_dynamics",
-        "mass_matrix",
-        "jacobians",
-        "operational_space",
-        "passive_forces",
-        "hamiltonian",
-        "momentum_rate",
-        "momentum_regressor",
-        "joint_wrench_regressor",
-        *PAIRS,
-        "forward_dynamics_hessian",
-    ],
+IN_CHAINS = {"joint_2": ("joint_5", -2.0), "joint_4": ("joint_2", 0.5), "joint_7": ("joint_4", -1.0)}
+"""A joint follows one that follows one that follows one, before and behind it; sliding and turning joints in turn."""
+
+
+@pytest.fixture(scope="module")
+def in_chains() -> Robot:
+    text = follow(chain(9, types=("revolute", "prismatic")), IN_CHAINS)
+    base = "<inertial><mass value='3'/><inertia ixx='0.2' iyy='0.3' izz='0.25' ixy='0' ixz='0' iyz='0'/></inertial>"
+    return Robot.from_text(text.replace("<link name='base'/>", f"<link name='base'>{base}</link>"), root="floating")
+
+
+OF_MIMICS = (
+    "inverse_dynamics",
+    "mass_matrix",
+    "jacobians",
+    "operational_space",
+    "passive_forces",
+    "hamiltonian",
+    "momentum_rate",
+    "momentum_regressor",
+    "joint_wrench_regressor",
+    *PAIRS,
+    "forward_dynamics_hessian",
+    "centroidal_derivatives",
+    "point_motion_derivatives",
 )
-def test_joints_that_follow_others(following: Robot, row: str) -> None:
-    assert following.tree.has_mimics
-    assert_equal(following, row, next(iter(QUERIES[row].kernels)), WITHOUT_WRENCHES)
+
+
+@pytest.mark.parametrize(
+    ("row", "method"),
+    wide([at for at in ROWS if at[1] not in QUERIES[at[0]].rejects_mimic], lambda at: at[0] in OF_MIMICS),
+)
+@pytest.mark.parametrize("robot", wide(("following", "in_chains"), lambda robot: robot == "following"))
+def test_joints_that_follow_others(robot: str, row: str, method: str, request: pytest.FixtureRequest) -> None:
+    mimicking = request.getfixturevalue(robot)
+    assert mimicking.tree.has_mimics
+    assert_equal(mimicking, row, method, WITHOUT_WRENCHES)
+
+
+def test_a_column_of_one_of_the_bodies_that_it_moves_is_not_rolled(
+    following: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loops write an output per kind of body, so that the columns of all but one of these bodies would be lost."""
+
+    def of_bodies(tree: Tree, blocks: Sequence[ex.Matrix]) -> ex.Matrix:
+        columns = free_selector(tree)
+        return sum((blocks[i] @ columns[tree.in_v[i], :] for i in tree.movable), ex.zeros(6, tree.nv))
+
+    monkeypatch.setattr(motion_derivatives, "joint_columns", of_bodies)
+    with pytest.raises(NotRolledError, match="not a sum"):
+        kernel_of(following, "centroidal_derivatives", "", WITHOUT_WRENCHES)
 
 
 def test_joints_that_follow_others_with_wrenches_numbers_and_locks(following: Robot) -> None:
@@ -250,6 +292,97 @@ def test_joints_that_follow_others_with_wrenches_numbers_and_locks(following: Ro
     assert_equal(following, "forward_dynamics", "articulated", WITHOUT_WRENCHES, locked=["joint_1"])
     for row in PAIRS:
         assert_equal(following, row, "", WITHOUT_WRENCHES, locked=["joint_1"])
+
+
+def certificate_of(robot: Robot, row: str, method: str, loops: Any) -> Certificate:
+    """The certificate of a kernel as loops, which `loops` traces on a tree."""
+    signature = robot.signature(QUERIES[row], method, WITHOUT_WRENCHES)
+
+    def traced(model: Any, signature: Signature) -> Any:
+        if inner_of(signature):
+            return staged(signature, model.tree, lambda part: loops(model, part))
+        return loops(model, signature)
+
+    def build(graph: Any) -> Any:
+        return compiled(graph, optimised=False)[0]
+
+    return certify.certified(robot.tree, signature, build, traced)[1]
+
+
+def with_another_ratio(model: frames.KernelTree, signature: Signature) -> Rolled:
+    """Loops with a fault that straight-line code has not: a follower's position and rates are wrong by 1e-6."""
+    tree = model.tree
+    ratios = [1.0 if of == i else 1.0 + 1e-6 for i, of in enumerate(tree.mimicked_body)]
+    inboard = [
+        joint if x == 1.0 else joint.follower(joint.ratio * x) for joint, x in zip(tree.inboard, ratios, strict=True)
+    ]
+    return roll(dataclasses.replace(model, tree=dataclasses.replace(tree, inboard=tuple(inboard))), signature)
+
+
+def without_followers(model: frames.KernelTree, signature: Signature) -> Rolled:
+    """Loops with another such fault: a sum over the bodies that an entry of v moves is the value of its own joint."""
+
+    def own(tree: Tree, x: Sequence[ex.Matrix]) -> ex.Matrix:
+        assert isinstance(tree, RolledTree)
+        return summed(tree, [of * float(not led) for of, led in zip(x, tree.follows, strict=True)])
+
+    summed = kinematics.sum_over_driven_bodies
+    with mock.patch.object(kinematics, "sum_over_driven_bodies", own):
+        return roll(model, signature)
+
+
+@pytest.fixture(scope="module")
+def mimicking() -> Robot:
+    """A small robot with all passive forces: a sliding and a turning joint follow others of another branch."""
+    relations = {"joint_3": ("joint_2", -0.7), "joint_4": ("joint_1", 1.5)}
+    return restless(follow(chain(5, types=("revolute", "prismatic"), branches=2), relations))
+
+
+IN_CERTIFICATES = [
+    (row.name, method)
+    for row in QUERIES.values()
+    for method in row.kernels
+    if not row.constant
+    and method not in row.rejects_mimic
+    and (row.name, method) != ("step_derivatives", "implicit_midpoint")
+]
+OF_NO_FOLLOWER = ("integrate", "difference")
+"""Rows without a value of a joint that follows another."""
+
+
+IN_SUITE = ("inverse_dynamics", "mass_matrix", "link_motion", "passive_forces", "energy", "centroidal_derivatives")
+
+
+@pytest.mark.parametrize(("row", "method"), wide(IN_CERTIFICATES, lambda at: at[0] in IN_SUITE), ids=lambda x: x)
+def test_certificates_of_loops_detect_their_faults(mimicking: Robot, row: str, method: str) -> None:
+    """A certificate compares with straight-line code, which cannot have a fault of the loops."""
+    certificate = certificate_of(mimicking, row, method, roll if row in OF_NO_FOLLOWER else with_another_ratio)
+    assert certificate.holds is (row in OF_NO_FOLLOWER)
+
+
+SUMS = (
+    "inverse_dynamics",
+    "gravity_forces",
+    "momentum",
+    "momentum_derivative",
+    "point_motion",
+    "energy_derivatives",
+    "centroidal_derivatives",
+    "point_motion_derivatives",
+)
+"""Rows with sums over the bodies that an entry of v moves."""
+
+
+@pytest.mark.parametrize("row", wide(SUMS, lambda row: row in IN_SUITE))
+@pytest.mark.parametrize("most", [certify.MAX_STRAIGHT, 0])
+def test_certificates_detect_a_lost_follower(row: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of robots so large that a part of their bodies is compared."""
+    robot = Robot.from_text(follow(chain(12, branches=2), {"joint_9": ("joint_4", -0.7)}))
+    monkeypatch.setattr(certify, "MAX_STRAIGHT", most)
+    method = next(iter(QUERIES[row].kernels))
+    assert certificate_of(robot, row, method, roll).holds
+    certificate = certificate_of(robot, row, method, without_followers)
+    assert certificate.error > 1e6
 
 
 @pytest.mark.parametrize("name", ["mixed", "manifold", "following"])
@@ -275,10 +408,7 @@ def apart(bodies: int, follows: Mapping[str, tuple[str, float]] = MappingProxyTy
     for i in (1, 2):
         child = f"<child link='link_{i}'/>"
         text = text.replace(f"<parent link='link_0'/>{child}", f"<parent link='base'/>{child}")
-    for joint, (leader, ratio) in follows.items():
-        begin = f"<joint name='{joint}' type='revolute'>"
-        text = text.replace(begin, f"{begin}<mimic joint='{leader}' multiplier='{ratio}' offset='0.1'/>")
-    return Robot.from_text(text)
+    return Robot.from_text(follow(text, follows))
 
 
 @pytest.mark.parametrize("follows", [{}, {"joint_4": ("joint_2", 1.5)}], ids=["apart", "coupled"])
@@ -556,10 +686,12 @@ def assert_certified(robot: Robot, row: str, method: str) -> None:
     assert certify.difference(lambda *x: kernel(*x) * (1.0 + 1e-10), given, robot.tree).error > 1.0
 
 
-def test_a_mass_matrix_in_operator_form(long_chain: Robot) -> None:
-    tree = long_chain.tree
+def test_a_mass_matrix_in_operator_form() -> None:
+    """Springs, which act at rest too, are not a part of it."""
+    robot = restless(chain(100), parts=("springs",))
+    tree = robot.tree
     positions = np.random.default_rng(3).normal(size=(4, tree.nq))
-    M = long_chain.mass_matrix(positions)
+    M = robot.mass_matrix(positions)
     operator = certify.MassOperator.at(tree, positions)
     x = np.random.default_rng(4).normal(size=(4, tree.nv, 3))
     np.testing.assert_allclose(operator @ x, M @ x, rtol=0, atol=1e-10 * np.abs(M @ x).max())  # 100 sums of 100 terms
@@ -626,6 +758,8 @@ def test_runs_that_do_not_fit_in_memory_are_summarised(mixed: Robot, monkeypatch
     monkeypatch.setattr(certify, "MAX_RUN_BYTES", 1)
     (found,) = certify.rounded_in_code(given, inputs)
     assert found.shape == (*runs.shape[:-1], 2)
+    change = runs - runs[..., :1]
+    assert 0.4 < np.mean(change[change != 0.0] > 0.0) < 0.6  # errors of both signs, of thousands of entries
     assert np.array_equal(found[..., 0], runs[..., 0])
     np.testing.assert_allclose(found[..., 1], np.max(np.abs(runs - runs[..., :1]), axis=-1) + runs[..., 0], rtol=1e-15)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
+from dyn_service.api.queries import QUERIES
 from dyn_service.dynamics import (
     articulated,
     derivatives,
@@ -33,7 +34,7 @@ from tests.oracle.many_types import ManyTypes
 from tests.oracle.test_many_types import WALKING, many_types_urdf, states
 from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relative_error
 from tests.passive import restless
-from tests.terms.interpreting import interpreting
+from tests.terms.interpreting import interpreted_robot, interpreting
 from tests.terms.steps_in_numbers import GRAVITY, TREES
 from tests.wide import one_in, wide
 
@@ -204,6 +205,16 @@ def test_motions_by_automatic_differentiation(name: str) -> None:
         )
     at = [tree.configuration.normalised(rng.normal(size=tree.nq)), *rng.normal(size=(2, n))]
     assert_equal(pairs, symbols[:3], at)
+
+
+def test_a_robot_without_mass_has_its_centre_at_the_origin() -> None:
+    text = (
+        "<robot name='massless'><link name='base'/><link name='arm'/><joint name='joint' type='continuous'>"
+        "<parent link='base'/><child link='arm'/><origin xyz='1 2 3'/></joint></robot>"
+    )
+    found = interpreted_robot(Robot.from_text(text)).centroidal_derivatives(np.ones(1), np.ones(1), np.ones(1))
+    for name in QUERIES["centroidal_derivatives"].outputs:
+        np.testing.assert_array_equal(getattr(found, name), 0.0, err_msg=name)
 
 
 @pytest.mark.parametrize("turn", [0.0, 1e-12, 1e-3, 0.499, 0.501, 3.0, 30.0])
