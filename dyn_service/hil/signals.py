@@ -325,10 +325,9 @@ class MessageLog:
         session = np.array([state.session for state in states])
         reference, rate = followed_at(at, t, session, self.followed)
         active = np.array([state.mode == ACTIVE for state in states], dtype=bool)
-        known = active & ~np.isnan(reference).any(axis=1)
-        reference[~known], rate[~known] = np.nan, np.nan
+        reference[~active], rate[~active] = np.nan, np.nan
         error = np.full_like(v, np.nan)
-        error[known] = at.error(q[known], reference[known])
+        error[active] = at.error(q[active], reference[active])  # NaN without a reference
         lengths = ["m" if shift else "rad" if angle else "" for shift, angle in zip(at.shifts, at.angles, strict=True)]
         turning = [bool(turn) for turn in at.turns]
         groups = {"position": Group(at.position_names, tuple(lengths), q)}

@@ -113,6 +113,15 @@ def test_an_injected_fault_explains_what_it_causes_and_no_error_of_the_law(
         assert unnamed(text, "SystemExit" if "Exit" in lines else "ZeroDivisionError", "(controller.py, line 53)") == []
 
 
+def test_a_fault_that_has_not_begun_explains_nothing(setup: Callable[..., Setup], cache: RobotCache) -> None:
+    away = "        if state.t > 0.2:\n            pull = pull + 1e4\n"
+    done = run(setup(away, rearm=False), cache, 0.6, Loss(0.1, from_s=0.5))
+    assert (
+        unnamed(done.check.notes.lost, "the plant stopped (velocity: joint_", "rad/s, its limit is", "rearm is off")
+        == []
+    )
+
+
 def test_a_law_that_never_returns_fails_its_test_with_its_line(setup: Callable[..., Setup], cache: RobotCache) -> None:
     """It catches every exception: no exception could end it."""
     run(setup(WAITS), cache, 0.05)  # compiles: the limit is for what follows

@@ -108,6 +108,10 @@ def test_a_run_within_its_bounds_is_clean(tmp_path: Path) -> None:
         ({"error": (0.0, 1.15)}, "tracking error 1.15 rad (turn at 2.00 s), allowed at most 0.05 rad"),
         ({"error": (6e-3, 0.0)}, "tracking error 6e-3 m (lift at 2.00 s), allowed at most 5e-3 m"),
         ({"plant": {"stops": 17, "stops_missed": 17}}, "safe stops 17 (17 missed), allowed at most 0"),
+        (
+            {"plant": {"stops": 2, "stops_velocity": 2, "last_stop": "velocity at 3 s: turn reaches 2 rad/s, .."}},
+            "safe stops 2 (2 velocity; the last: velocity at 3 s: turn reaches 2 rad/s, ..), allowed at most 0",
+        ),
         ({"plant": {"stopped_steps": 500}}, "time under command 80 %, allowed at least 99 %"),
         ({"plant": {"armed": 0, "active_steps": 0}}, "time under command 0 %, allowed at least 99 %"),
         (
