@@ -524,9 +524,8 @@ class _Measure:
         raise NotImplementedError
 
     def _used(self) -> None:
-        unjudged = self._notes.unjudged
-        if self in unjudged:
-            unjudged.remove(self)
+        if self in self._notes.unjudged:
+            self._notes.unjudged.remove(self)
 
     def _judged(self, verdict: Verdict) -> None:
         __tracebackhide__ = True
