@@ -222,10 +222,10 @@ def wall_limit(seconds: float, limit_s: float | None) -> float:
     return WALL_S + WALL_SHARE * max(0.0, seconds) if limit_s is None else limit_s
 
 
-def too_long(limit_s: float, now_s: float, until_s: float, where: str = "") -> DeadlineExceededError:
+def too_long(limit_s: float, now_s: float, until_s: float, detail: str = "") -> DeadlineExceededError:
     """Returns the error of a run that did not come to its end in its wall time."""
     return DeadlineExceededError(
-        f"after {limit_s:g} s of wall time the plant's time is {now_s:.4g} s, not {until_s:g} s{where}; "
+        f"after {limit_s:g} s of wall time the plant's time is {now_s:.4g} s, not {until_s:g} s{detail}; "
         "--hil-wall-limit sets the limit"
     )
 

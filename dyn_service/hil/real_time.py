@@ -240,14 +240,14 @@ class RealTime:
             UnavailableError: The proxy cannot do its work.
         """
         limit_s = wall_limit(t - self.now_s, self.wall_limit_s)
-        until = time.monotonic() + limit_s
+        deadline_s = time.monotonic() + limit_s
         proxy, self.log.asked_s = self._proxy, t
         with proxy.changed:
             while proxy.now_s < t and not self._over.is_set() and not proxy.fault:
                 for fault in [one for one in self._killed if proxy.begin_s is not None and one.active_at(proxy.now_s)]:
                     self._killed.remove(fault)
                     self._kill(fault)
-                if not proxy.changed.wait(0.5) and time.monotonic() > until:
+                if not proxy.changed.wait(0.5) and time.monotonic() > deadline_s:
                     raise too_long(limit_s, proxy.now_s, t)
 
         if proxy.fault:

@@ -72,7 +72,7 @@ def test_a_law_that_fails_at_once_passes_no_assertion(setup: Callable[..., Setup
     assert "judged on 0 of 0.5 s only: the plant was never under command" in refused(
         done.check.velocity().within_limits
     )
-    assert done.check.notes.lost == [f"{done.ended}, at 0 s"]
+    assert done.check.notes.ended == [f"{done.ended}, at 0 s"]
 
 
 def test_an_end_that_the_test_expects(setup: Callable[..., Setup], cache: RobotCache) -> None:
@@ -83,7 +83,7 @@ def test_an_end_that_the_test_expects(setup: Callable[..., Setup], cache: RobotC
     done.check.ends("ValueError: over")
     done.check.effort().within_limits()  # until it ended
     done.check.stops().at_most(0)
-    assert done.check.notes.lost == []
+    assert done.check.notes.ended == []
     fine = run(setup(""), cache, 0.2)
     assert "no node ended by itself; expected 'over'" in refused(fine.check.ends, "over")
 
@@ -103,7 +103,7 @@ def test_an_injected_fault_explains_what_it_causes_and_no_error_of_the_law(
 ) -> None:
     done = run(setup(lines, rearm=False), cache, 0.9, *faults)
     assert done.ended
-    assert len(done.check.notes.lost) == lost
+    assert len(done.check.notes.ended) == lost
     assert "judged on" in refused(done.check.velocity().within_limits)  # stopped for most of the time
     if not lost:
         done.check.velocity(until_s=0.2).within_limits()
@@ -118,7 +118,7 @@ def test_a_fault_that_has_not_begun_explains_nothing(setup: Callable[..., Setup]
     done = run(setup(away, rearm=False), cache, 0.6, Loss(0.1, from_s=0.5))
     assert (
         unnamed(
-            done.check.notes.lost,
+            done.check.notes.ended,
             "the plant stopped (velocity: joint_2 reaches",
             "rad/s, its limit is 50",
             "rearm is off",
@@ -213,7 +213,7 @@ def test_ends_and_reasons_are_kept(tmp_path: Path) -> None:
 def test_a_process_that_ends_is_no_green_run(setup: Callable[..., Setup], line: str, why: str) -> None:
     lines = f"        self.count = getattr(self, 'count', 0) + 1\n        if self.count > 100:\n            {line}\n"
     done = run(setup(lines), RobotCache(), 3.0, mode="real_time")
-    assert len(done.check.notes.lost) == 1
+    assert len(done.check.notes.ended) == 1
     assert done.record.t[-1] < 3.0
     for assertion in (done.check.stops().at_most, done.check.covering(0.0).velocity().below):
         with pytest.raises(AssertionError, match=why):
