@@ -178,8 +178,8 @@ def foreign_line(frames: Iterable[tuple[FrameType, int]]) -> str:
     frames: From the caller to the called, with their lines; those before the first of this package do not count.
     """
     files = [(frame.f_code.co_filename, line) for frame, line in frames]
-    inside = dropwhile(lambda entry: not entry[0].startswith(_PACKAGE), files)
-    foreign = [(file, line) for file, line in inside if not file.startswith(_PACKAGE)]
+    inner = dropwhile(lambda entry: not entry[0].startswith(_PACKAGE), files)
+    foreign = [(file, line) for file, line in inner if not file.startswith(_PACKAGE)]
     folder = os.path.dirname(foreign[0][0]) if foreign else ""
     last = next(((file, line) for file, line in reversed(foreign) if os.path.dirname(file) == folder), None)
     return f"{os.path.basename(last[0])}, line {last[1]}" if last else ""

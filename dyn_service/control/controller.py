@@ -146,7 +146,7 @@ class ReferenceTracker:
         if round(times) >= 1 and abs(times - round(times)) <= 0.02 * times:
             return ""
         update_ms, period_ms = 1e-3 * float(np.median(updates_us or 0.0)), 1e3 / self.rate_hz
-        if times < 1 and update_ms > period_ms:
+        if update_ms > period_ms:
             return (
                 f"an update of the law takes {update_ms:.3g} ms of its {period_ms:.3g} ms: it runs at "
                 f"{rate_hz:.4g} Hz instead of {self.rate_hz:g}; make its update faster, or lower rate_hz"

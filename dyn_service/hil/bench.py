@@ -192,7 +192,9 @@ def open_bench(
         with tempfile.TemporaryDirectory() as folder:  # for the names of sockets that are never opened
             resolved = resolve(setup, Path(folder)).carrying(wrong)
             model, robot = cache.of(resolved)
-            return Lockstep(resolved, model, robot, faults, seed, wall_limit_s)
+            bench: Bench = Lockstep(resolved, model, robot, faults, seed)
+            bench.wall_limit_s = wall_limit_s
+            return bench
     from dyn_service.hil.real_time import CONTROLLER, RealTime
 
     if wrong and mode == "hardware":
@@ -201,10 +203,12 @@ def open_bench(
     try:
         resolved = resolve(setup, runtime.folder).over({}, CONTROLLER).carrying(wrong)
         _check_mode(mode, resolved, where)
-        return RealTime(resolved, cache.of(resolved)[1], runtime, faults, seed, where, wall_limit_s)
+        bench = RealTime(resolved, cache.of(resolved)[1], runtime, faults, seed, where)
     except BaseException:
         runtime.close()
         raise
+    bench.wall_limit_s = wall_limit_s
+    return bench
 
 
 def _endpoints(mode: str, given: Sequence[str]) -> dict[str, str]:

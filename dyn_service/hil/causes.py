@@ -15,12 +15,12 @@ _CHATTER = 0.5
 """Share of samples at which the effort changes its direction, from which the loop oscillates at its own rate."""
 
 
-def causes(record: Record, sentence: str, lost: Sequence[str]) -> list[str]:
-    """Returns the causes that the sentence does not contain yet. lost: nodes that ended by themselves."""
+def causes(record: Record, sentence: str, ended: Sequence[str]) -> list[str]:
+    """Returns the causes that the sentence does not contain yet. ended: nodes that ended by themselves."""
     first = next((change for change in record.changes if change.mode == STOPPED), None)
     stopped = [] if first is None or first.reason in sentence else [f"at {first.t:.4g} s the plant is {first.words}"]
     warnings = [text for _, text in record.notes if "WARNING" in text]
-    return [*lost, *stopped, *dict.fromkeys(warnings), *(_hints(record, first) if first else [])]
+    return [*ended, *stopped, *dict.fromkeys(warnings), *(_hints(record, first) if first else [])]
 
 
 def _hints(record: Record, stop: Change) -> list[str]:
@@ -31,8 +31,8 @@ def _hints(record: Record, stop: Change) -> list[str]:
     """
     for error, effort in zip(record.signals("error"), record.signals("effort"), strict=True):
         e, tau = np.diff(error.values), np.diff(effort.values)
-        known = np.isfinite(e) & np.isfinite(tau)
-        e, tau = e[known], tau[known]
+        finite = np.isfinite(e) & np.isfinite(tau)
+        e, tau = e[finite], tau[finite]
         if not stop.reason.startswith(f"{error.name} ") or len(e) < 2:
             continue
         if np.mean(np.diff(np.sign(tau)) != 0.0) > _CHATTER:

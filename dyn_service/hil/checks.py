@@ -66,12 +66,12 @@ class Check:
         """
         __tracebackhide__ = True
         ends = self.record.ends
-        found = any(reason in end.why for end in ends)
-        self.notes.ends_expected |= found
+        matches = any(reason in end.why for end in ends)
+        self.notes.ends_expected |= matches
         why = "; ".join(f"{end.why}, at {end.t:.4g} s" for end in ends) or "no node ended by itself"
-        verdict = Verdict("end", "", math.nan, "", repr(reason), found, f"end: {why}; expected {reason!r}")
+        verdict = Verdict("end", "", math.nan, "", repr(reason), matches, f"end: {why}; expected {reason!r}")
         self.verdicts.append(verdict)
-        if not found:
+        if not matches:
             raise AssertionError(verdict.sentence)
 
     def _judge(self, from_s: float = 0.0, until_s: float = math.inf, *, stopped: bool = False) -> _Judge:
@@ -83,7 +83,7 @@ class Check:
         if self._share == 1.0 or not len(self.record.t):
             return signals
         active = self.record.under(ACTIVE)
-        return [Signal(one.name, one.unit, one.t[active], one.values[active]) for one in signals]
+        return [Signal(signal.name, signal.unit, signal.t[active], signal.values[active]) for signal in signals]
 
     def tracking(self, joint: str | None = None, *, from_s: float | None = None, until_s: float = math.inf) -> OverTime:
         """Returns the difference from the position to the reference, rad | m, by default from when the plant was first
@@ -429,7 +429,7 @@ class Notes:
         self.ends_expected = False
 
     @property
-    def lost(self) -> list[str]:
+    def ended(self) -> list[str]:
         """Nodes that ended, neither by an injected fault nor expected by the test."""
         ends = () if self.record is None or self.ends_expected else self.record.ends
         return [f"{end.why}, at {end.t:.4g} s" for end in ends if not end.injected]
@@ -492,10 +492,10 @@ class _Judge(Notes):
 
     def completed(self, verdict: Verdict) -> Verdict:
         """Returns the verdict with the time that was judged; if it failed, or has to fail, also with the cause."""
-        lost, parts = self._notes.lost, [self._words(verdict.sentence)]
-        passed = verdict.passed and self.enough and not lost
+        ended, parts = self._notes.ended, [self._words(verdict.sentence)]
+        passed = verdict.passed and self.enough and not ended
         if not passed:
-            parts += causes(self._record, f"{verdict.sentence}{parts}", lost)
+            parts += causes(self._record, f"{verdict.sentence}{parts}", ended)
         if verdict.passed and not self.enough:
             parts.append("ask for less with `until_s`, or with `covering` of `check`")
         separator = "; " if passed or not verdict.passed else ": "
@@ -524,9 +524,8 @@ class _Measure:
         raise NotImplementedError
 
     def _used(self) -> None:
-        unjudged = self._notes.unjudged
-        if self in unjudged:
-            unjudged.remove(self)
+        if self in self._notes.unjudged:
+            self._notes.unjudged.remove(self)
 
     def _judged(self, verdict: Verdict) -> None:
         __tracebackhide__ = True

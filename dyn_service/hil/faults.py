@@ -23,8 +23,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 import msgspec
 import numpy as np
 
-from dyn_service.control.controller import NO_STATE, REARM_OFF
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
 from dyn_service.hil.signals import Array
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration
@@ -214,13 +213,6 @@ def check_faults(faults: Sequence[Fault], seconds: float = math.inf) -> None:
             )
 
 
-def is_injected(why: str, faults: Sequence[Fault], now_s: float) -> bool:
-    """Whether an injected fault explains why a controller ended: it ended because of its plant, and a fault has begun.
-    An error of the law is none of them.
-    """
-    return (REARM_OFF in why or NO_STATE in why) and any(fault.from_s <= now_s for fault in faults)
-
-
 WALL_S, WALL_SHARE = 30.0, 10.0
 """By default a run may take `WALL_S` of wall time, and `WALL_SHARE` times the plant's time in addition."""
 
@@ -228,6 +220,14 @@ WALL_S, WALL_SHARE = 30.0, 10.0
 def wall_limit(seconds: float, limit_s: float | None) -> float:
     """Returns the wall time, s, in which a run of some seconds must end; limit_s: as specified, None by default."""
     return WALL_S + WALL_SHARE * max(0.0, seconds) if limit_s is None else limit_s
+
+
+def too_long(limit_s: float, now_s: float, until_s: float, detail: str = "") -> DeadlineExceededError:
+    """Returns the error of a run that did not come to its end in its wall time."""
+    return DeadlineExceededError(
+        f"after {limit_s:g} s of wall time the plant's time is {now_s:.4g} s, not {until_s:g} s{detail}; "
+        "--hil-wall-limit sets the limit"
+    )
 
 
 def joint_index(fault: Fault, name: str, at: Configuration) -> int:

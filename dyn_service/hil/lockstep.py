@@ -18,14 +18,14 @@ from dyn_service.api.queries import Wrench
 from dyn_service.control.controller import NO_STATE, Commander
 from dyn_service.control.dry_run import ClosedLoop
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import DeadlineExceededError, DynError, foreign_line
+from dyn_service.errors import DynError, foreign_line
 from dyn_service.graph.nodes.controllers.controller_kind import commander
 from dyn_service.graph.nodes.plant.factory import make_plant
 from dyn_service.graph.nodes.plant.node import PlantChanges
 from dyn_service.graph.nodes.plant.report import Followed, counts
-from dyn_service.hil.faults import Channel, Fault, Killed, is_injected, wall_limit
+from dyn_service.hil.faults import Channel, Fault, Killed, too_long, wall_limit
 from dyn_service.hil.setup import ResolvedSetup
-from dyn_service.hil.signals import End, MessageLog, Record, Seen
+from dyn_service.hil.signals import MessageLog, Record, Seen
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 
 SESSION, CONTROLLER = 1, 1
@@ -36,7 +36,7 @@ class Lockstep:
     """A run in lockstep.
 
     setup: The plant, with what is wrong in itself, and the controller. model: The robot that the controller asks.
-    robot: The one that the plant's file describes. wall_limit_s: See `wall_limit`.
+    robot: The one that the plant's file describes.
 
     The loop runs in a thread of its own, so that a law that never returns holds no test: nothing else ends a law that
     catches every exception.
@@ -45,14 +45,10 @@ class Lockstep:
         DynError: A parameter is out of its range, or a fault does not fit the robot.
     """
 
+    wall_limit_s: float | None = None
+
     def __init__(
-        self,
-        setup: ResolvedSetup,
-        model: Robot,
-        robot: Robot,
-        faults: Sequence[Fault] = (),
-        seed: int = 0,
-        wall_limit_s: float | None = None,
+        self, setup: ResolvedSetup, model: Robot, robot: Robot, faults: Sequence[Fault] = (), seed: int = 0
     ) -> None:
         self._setup, self.server, self._robot = setup, model, robot
         p, c = setup.plant_parameters(), setup.controller_parameters()
@@ -61,7 +57,7 @@ class Lockstep:
         self._states: Channel[PlantState] = Channel(faults, "states", seed, at)
         self._commands: Channel[JointCommand] = Channel(faults, "commands", seed, at)
         self._killed = [fault for fault in faults if isinstance(fault, Killed)]
-        self._faults, self._wall_limit_s, self._abandoned = list(faults), wall_limit_s, False
+        self._faults, self._abandoned = list(faults), False
         self._state_timeout_s = c.state_timeout_s
         self.ended = ""
         self._lives = 0
@@ -102,8 +98,8 @@ class Lockstep:
         Raises:
             DeadlineExceededError: It takes longer than the wall limit; it says at which line the law is.
         """
-        limit_s, begun_s, failed = wall_limit(t - self.now_s, self._wall_limit_s), self.now_s, []
-        done = threading.Event()
+        limit_s, begun_s, done = wall_limit(t - self.now_s, self.wall_limit_s), self.now_s, threading.Event()
+        failed: list[BaseException] = []
 
         def go() -> None:
             try:
@@ -123,10 +119,7 @@ class Lockstep:
         if self._abandoned:
             frame = sys._current_frames().get(thread.ident or 0)
             line = foreign_line(reversed(list(traceback.walk_stack(frame))))
-            raise DeadlineExceededError(
-                f"after {limit_s:g} s of wall time the plant's time is {self.now_s:.4g} s, not {t:g} s: "
-                f"{f'the law is at {line}' if line else 'no law is running'}; --hil-wall-limit sets the limit"
-            )
+            raise too_long(limit_s, self.now_s, t, f": the law is at {line}" if line else "")
         if failed:
             raise failed[0]
 
@@ -196,7 +189,7 @@ class Lockstep:
         """The controller ends; one that can releases the plant."""
         controller, self._controller, self.ended = self._controller, None, why
         if says_so:
-            self.log.ends.append(End(now, why, is_injected(why, self._faults, now)))
+            self.log.end(now, why, self._faults)
         self.log.notes.append((now, why))
         release = controller.arming.release(self._last) if controller is not None and says_so else None
         if release is not None:

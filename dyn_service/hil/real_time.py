@@ -28,17 +28,17 @@ import zmq
 
 from dyn_service.api.queries import RobotQueries
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import DeadlineExceededError, DynError, UnavailableError
+from dyn_service.errors import DynError, UnavailableError
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.runtime import Runtime
-from dyn_service.graph.launch.supervisor import Listener, Supervisor
+from dyn_service.graph.launch.supervisor import Listener, Supervisor, exit_text
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.nodes.controllers.controller_kind import only_robot
 from dyn_service.graph.nodes.plant.factory import safety_settings
 from dyn_service.graph.nodes.plant.report import Followed
-from dyn_service.hil.faults import Channel, Fault, Killed, is_injected, wall_limit
+from dyn_service.hil.faults import Channel, Fault, Killed, too_long, wall_limit
 from dyn_service.hil.setup import ResolvedSetup
-from dyn_service.hil.signals import End, MessageLog, Record, Seen
+from dyn_service.hil.signals import MessageLog, Record, Seen
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.service.client.sync import Client
 from dyn_service.support.arguments import full_name
@@ -155,12 +155,13 @@ class RealTime:
 
     setup: The launch, whose controller has the parameters `CONTROLLER`. runtime: The launch's folder; it is closed with
     the run. endpoints: Of a plant that is elsewhere: `plant_state` and `joint_commands`. Empty: it is the launch's.
-    wall_limit_s: See `wall_limit`.
 
     Raises:
         UnavailableError: A process ended before all were ready; it says why.
         DynError: A fault does not fit the robot.
     """
+
+    wall_limit_s: float | None = None
 
     def __init__(
         self,
@@ -170,10 +171,8 @@ class RealTime:
         faults: Sequence[Fault] = (),
         seed: int = 0,
         endpoints: Mapping[str, str] | None = None,
-        wall_limit_s: float | None = None,
     ) -> None:
-        self._setup, self._runtime, self._wall_limit_s = setup, runtime, wall_limit_s
-        self._faults = list(faults)
+        self._setup, self._runtime, self._faults = setup, runtime, list(faults)
         self._exits: Counter[str] = Counter()
         self._kills: Counter[str] = Counter()
         self._client: Client | None = None
@@ -240,19 +239,16 @@ class RealTime:
             DeadlineExceededError: It takes far longer.
             UnavailableError: The proxy cannot do its work.
         """
-        limit_s = wall_limit(t - self.now_s, self._wall_limit_s)
-        until = time.monotonic() + limit_s
+        limit_s = wall_limit(t - self.now_s, self.wall_limit_s)
+        deadline_s = time.monotonic() + limit_s
         proxy, self.log.asked_s = self._proxy, t
         with proxy.changed:
             while proxy.now_s < t and not self._over.is_set() and not proxy.fault:
                 for fault in [one for one in self._killed if proxy.begin_s is not None and one.active_at(proxy.now_s)]:
                     self._killed.remove(fault)
                     self._kill(fault)
-                if not proxy.changed.wait(0.5) and time.monotonic() > until:
-                    raise DeadlineExceededError(
-                        f"after {limit_s:g} s of wall time the plant's time is {proxy.now_s:.4g} s, not {t:g} s; "
-                        "--hil-wall-limit sets the limit"
-                    )
+                if not proxy.changed.wait(0.5) and time.monotonic() > deadline_s:
+                    raise too_long(limit_s, proxy.now_s, t)
 
         if proxy.fault:
             raise UnavailableError(f"the proxy between plant and controller ended: {proxy.fault}")
@@ -321,14 +317,11 @@ class RealTime:
             for cause in process.causes[self._exits[name] :]:
                 self._exits[name] += 1
                 if self._exits[name] > self._kills[name]:
-                    last = (
-                        process.tail[-1] if process.tail and "status 0" not in cause and "by SIG" not in cause else ""
-                    )
-                    self._end(": ".join(filter(None, [f"{name} {cause}", last])))
+                    last = [*process.tail][-1:] if cause == exit_text(1) else []
+                    self._end(": ".join([f"{name} {cause}", *last]))
 
     def _end(self, why: str) -> None:
-        now_s = self._proxy.now_s
-        self.log.ends.append(End(now_s, why, is_injected(why, self._faults, now_s)))
+        self.log.end(self._proxy.now_s, why, self._faults)
 
     def _kill(self, fault: Killed) -> None:
         plan = self._setup.controller if fault.node == "controller" else self._setup.server

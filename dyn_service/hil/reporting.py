@@ -83,9 +83,9 @@ class Reporting:
         """
         yield
         notes = [run().check.notes for run in item.stash.get(_RUNS, [])]
-        if lost := [why for one in notes for why in one.lost]:
-            pytest.fail("; ".join(lost), pytrace=False)
-        unjudged = [measure.what for one in notes for measure in one.unjudged]
+        if ended := [why for run_notes in notes for why in run_notes.ended]:
+            pytest.fail("; ".join(ended), pytrace=False)
+        unjudged = [measure.what for run_notes in notes for measure in run_notes.unjudged]
         if unjudged:
             pytest.fail(
                 f"{', '.join(dict.fromkeys(unjudged))}: measured, but nothing is asserted of it: expected `below`, "

@@ -15,6 +15,7 @@ so that they cannot pass a bound there.
 
 from __future__ import annotations
 
+import json
 import math
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -29,8 +30,9 @@ from numpy.typing import NDArray
 from dyn_service.api.arrays import read_npz
 from dyn_service.api.queries import RobotQueries
 from dyn_service.control.command import interface_values, joint_order
+from dyn_service.control.controller import NO_STATE, REARM_OFF
 from dyn_service.control.joint_states import JointStates
-from dyn_service.control.plant.safety import ACTIVE, MODES, RUNNING, SafetySettings
+from dyn_service.control.plant.safety import ACTIVE, RUNNING, SafetySettings
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
 from dyn_service.graph.nodes.plant.report import Followed, followed_at
@@ -182,27 +184,14 @@ class Record:
         return spans
 
     def save(self, path: Path) -> None:
-        """Writes the record as an `.npz` that `load` reads, and NumPy alone."""
-        arrays: dict[str, Any] = {"t": self.t, "answers.t": self.answers.t, "answers.values": self.answers.values}
-        for kind, (names, units, values) in self.groups.items():
-            arrays[kind] = values
-            arrays[f"{kind}.names"], arrays[f"{kind}.units"] = np.array(names), np.array(units)
-        arrays["changes.t"] = np.array([change.t for change in self.changes])
-        arrays["changes.mode"] = np.array([MODES.index(change.mode) for change in self.changes], dtype=np.int64)
-        arrays["changes.cause"] = np.array([change.cause for change in self.changes], dtype=np.str_)
-        for name, value in vars(self.bounds).items():
-            arrays[f"bounds.{name}"] = value
-        arrays["control_s"], arrays["deadline_s"] = np.array(self.control_s), np.array(self.deadline_s)
-        arrays["counts.names"] = np.array(list(self.counts), dtype=np.str_)
-        arrays["counts.values"] = np.array(list(self.counts.values()), dtype=np.int64)
-        arrays["title"] = np.array(self.title)
-        arrays["changes.reason"] = np.array([change.reason for change in self.changes], dtype=np.str_)
-        arrays["ends.t"] = np.array([end.t for end in self.ends])
-        arrays["ends.why"] = np.array([end.why for end in self.ends], dtype=np.str_)
-        arrays["ends.injected"] = np.array([end.injected for end in self.ends], dtype=np.int64)
-        arrays["asked_s"] = np.array(self.asked_s)
-        arrays["notes.t"] = np.array([t for t, _ in self.notes])
-        arrays["notes.text"] = np.array([text for _, text in self.notes], dtype=np.str_)
+        """Writes the record as an `.npz` that `load` reads, and NumPy alone: `run` is a JSON text with the names."""
+        names = ("changes", "control_s", "deadline_s", "counts", "title", "notes", "ends", "asked_s")
+        groups = {kind: (group.names, group.units) for kind, group in self.groups.items()}
+        run = json.dumps({"groups": groups, **{name: getattr(self, name) for name in names}})
+        arrays: dict[str, Any] = {"run": np.array(run), "t": self.t}
+        arrays |= {"answers.t": self.answers.t, "answers.values": self.answers.values}
+        arrays |= {kind: group.values for kind, group in self.groups.items()}
+        arrays |= {f"bounds.{name}": value for name, value in vars(self.bounds).items()}
         with path.open("wb") as file:
             np.savez_compressed(file, **arrays)
 
@@ -215,35 +204,19 @@ class Record:
         """
         try:
             arrays = read_npz(path)
-            kinds = [name[:-6] for name in arrays if name.endswith(".names") and name != "counts.names"]
-            none: Any = ()  # files of earlier versions have no reasons and no ends
-            reasons = arrays.get("changes.reason", [""] * len(arrays["changes.t"]))
-            changes = zip(*(arrays[f"changes.{name}"] for name in ("t", "mode", "cause")), reasons, strict=True)
-            ends = zip(*(arrays.get(f"ends.{name}", none) for name in ("t", "why", "injected")), strict=True)
-            return cls(
-                t=arrays["t"],
-                groups={
-                    kind: Group(_texts(arrays[f"{kind}.names"]), _texts(arrays[f"{kind}.units"]), arrays[kind])
-                    for kind in kinds
-                },
-                changes=tuple(
-                    Change(float(t), MODES[int(mode)], str(cause), str(reason)) for t, mode, cause, reason in changes
-                ),
-                answers=Signal("answers", "s", arrays["answers.t"], arrays["answers.values"]),
-                bounds=Limits(*(arrays[f"bounds.{name}"] for name in ("lower", "upper", "velocity", "effort"))),
-                control_s=float(arrays["control_s"]),
-                deadline_s=float(arrays["deadline_s"]),
-                counts=dict(zip(_texts(arrays["counts.names"]), map(int, arrays["counts.values"]), strict=True)),
-                title=str(arrays["title"]),
-                notes=tuple(zip(map(float, arrays["notes.t"]), _texts(arrays["notes.text"]), strict=True)),
-                ends=tuple(End(float(t), str(why), bool(injected)) for t, why, injected in ends),
-                asked_s=float(arrays.get("asked_s", math.nan)),
-            )
+            run = json.loads(str(arrays["run"]))
+            texts = run.pop("groups").items()
+            groups = {kind: Group(tuple(names), tuple(units), arrays[kind]) for kind, (names, units) in texts}
+            for name, kind in (("changes", Change), ("ends", End), ("notes", lambda *note: note)):
+                run[name] = tuple(kind(*entry) for entry in run[name])
+            answers = Signal("answers", "s", arrays["answers.t"], arrays["answers.values"])
+            bounds = Limits(*(arrays[f"bounds.{name}"] for name in ("lower", "upper", "velocity", "effort")))
+            return cls(t=arrays["t"], groups=groups, answers=answers, bounds=bounds, **run)
         except InvalidArgumentError:
             raise
         except OSError as error:
             raise InvalidArgumentError(f"record {str(path)!r} cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, IndexError, EOFError, MemoryError, zipfile.BadZipFile):
+        except (ValueError, KeyError, TypeError, AttributeError, EOFError, MemoryError, zipfile.BadZipFile):
             raise InvalidArgumentError(f"{str(path)!r} is no record of a run: expected a file of `save`") from None
 
     def same_as(self, other: Record) -> str | None:
@@ -266,10 +239,6 @@ class Record:
             return "the plant's modes differ"
         answers = [(one.answers.t.tobytes(), one.answers.values.tobytes()) for one in (self, other)]
         return None if answers[0] == answers[1] else "the commands' times differ"
-
-
-def _texts(array: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(str(one) for one in array)
 
 
 class Seen(NamedTuple):
@@ -312,6 +281,13 @@ class MessageLog:
         at, deadline_s = robot.configuration, controller.deadline_s or control_s
         return cls(at, JointStates.of(robot), bounds, control_s, deadline_s, robot.description.name)
 
+    def end(self, now_s: float, why: str, faults: Sequence[Any]) -> None:
+        """Notes that a node ended. faults: those that are injected. They explain the end of a controller because of its
+        plant once one has begun, but no error of its law.
+        """
+        of_plant = REARM_OFF in why or NO_STATE in why
+        self.ends.append(End(now_s, why, of_plant and any(fault.from_s <= now_s for fault in faults)))
+
     def record(self, counts: Mapping[str, int]) -> Record:
         """Returns the messages as signals."""
         at, states = self.at, self.states
@@ -325,10 +301,9 @@ class MessageLog:
         session = np.array([state.session for state in states])
         reference, rate = followed_at(at, t, session, self.followed)
         active = np.array([state.mode == ACTIVE for state in states], dtype=bool)
-        known = active & ~np.isnan(reference).any(axis=1)
-        reference[~known], rate[~known] = np.nan, np.nan
+        reference[~active], rate[~active] = np.nan, np.nan
         error = np.full_like(v, np.nan)
-        error[known] = at.error(q[known], reference[known])
+        error[active] = at.error(q[active], reference[active])  # NaN without a reference
         lengths = ["m" if shift else "rad" if angle else "" for shift, angle in zip(at.shifts, at.angles, strict=True)]
         turning = [bool(turn) for turn in at.turns]
         groups = {"position": Group(at.position_names, tuple(lengths), q)}

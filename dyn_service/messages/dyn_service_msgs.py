@@ -24,7 +24,7 @@ class PlantState(Message, frozen=True, forbid_unknown_fields=False):
     every joint is slow enough for it to be armed. command_seq: `seq` of the state that the last command taken answered,
     -1 for none. command_delay: s of simulated time from that state to when its command took effect. fingerprint: the
     robot's model. interfaces: by what it is commanded, of `effort`, `position` and `velocity`. reason: the cause of a
-    stop in words, with the joint and its limit.
+    stop as text, with the joint and its limit.
     """
 
     VERSION: ClassVar[int | None] = SCHEMA

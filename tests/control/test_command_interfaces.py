@@ -553,3 +553,20 @@ def test_the_panda_follows_goals_by_each(panda: Robot, interface: str, feed_forw
     assert largest < bound
     if feed_forward == "none" and interface != "effort":
         assert largest > 0.5 * bound  # the error is what theory says, and no less
+
+
+def test_after_a_pause_a_position_is_as_far_as_ten_milliseconds_ago() -> None:
+    """50 cycles without a command: 0.02 rad is further than a joint goes in 10 ms, at 0.9 of 1 rad/s, so that the set
+    point begins with its acceleration, 2 rad/s^2, not at full speed.
+    """
+    free = np.array([np.inf])
+    for way, first in ((0.02, 2.0 * T * T), (0.0089, SHARE * T)):
+        points = SetPoints(T, -free, free, np.array([1.0]))
+        points.approach_by(np.array([2.0]))
+        points.begin(np.zeros(1))
+        points.take("position", np.zeros(1), np.zeros(1), np.zeros(1))
+        for _ in range(50):
+            points.advance(np.zeros(1), np.zeros(1, dtype=bool), moves=True)
+        points.take("position", np.array([way]), np.zeros(1), np.zeros(1))
+        to = points.advance(np.zeros(1), np.zeros(1, dtype=bool), moves=True)
+        assert to.position[0] == pytest.approx(first, rel=1e-9), way

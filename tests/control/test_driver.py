@@ -136,3 +136,23 @@ def test_a_driver_that_begins_with_no_numbers_is_not_begun_with(caplog: pytest.L
     with pytest.raises(DriverError, match=naming("first reading", "finite")):
         under_command(Scripted(lambda: None, first=lambda: Reading(NAN, STILL)))
     assert "the driver failed in its close" in caplog.text
+
+
+def test_each_new_reading_allows_the_tolerated_cycles_without_one_again() -> None:
+    """Two of three readings are not new, where two in a row are tolerated."""
+    count = iter(range(100))
+    robot = Scripted(lambda: Reading(STILL, STILL, fresh=next(count) % 3 == 0))
+    plant = under_command(robot, 30, stale_cycles=2)
+    assert plant.safety.mode == "active"
+    assert plant.counters.stale_readings == 17  # of 26
+    plant = under_command(Scripted(lambda: Reading(STILL, STILL, fresh=False)), stale_cycles=2)
+    assert plant.safety.reason == "the driver had no new reading for 3 cycles"
+
+
+def test_steps_that_passed_while_it_was_stopped_count_each() -> None:
+    """After an overrun of five periods a real robot is written once; five steps have passed."""
+    plant = under_command(Scripted(lambda: Reading(STILL, STILL, fault="driver", reason="no current in drive 3")))
+    assert (plant.safety.mode, plant.state().reason) == ("stopped", "no current in drive 3")
+    steps, stopped = plant.counters.steps, plant.counters.stopped_steps
+    plant.advance(5)
+    assert (plant.counters.steps, plant.counters.stopped_steps) == (steps + 5, stopped + 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import msgspec
 import numpy as np
@@ -69,6 +70,28 @@ def test_what_is_no_command_is_refused_by_name(answer, values: list[str]) -> Non
 def test_a_law_that_fails_is_named_with_the_line() -> None:
     with pytest.raises(LawError, match=naming("'scripted'", "update", "ZeroDivisionError", "test_law.py")):
         checked_command(Scripted(divided), STATE, REFERENCE, 0.002, NAMES)
+
+
+def test_the_line_is_that_of_the_law_where_a_library_or_this_package_failed(pendulum: Robot) -> None:
+    """Not that of NumPy, and also where the error is one of this package."""
+
+    def singular(state: RobotState):
+        return np.linalg.inv(np.zeros((2, 2)))
+
+    def of_another_size(state: RobotState):
+        return pendulum.gravity_forces(np.zeros(7))
+
+    for law, kind, words in ((singular, LawError, "LinAlgError"), (of_another_size, InvalidArgumentError, "(7,)")):
+        line = law.__code__.co_firstlineno + 1
+        with pytest.raises(
+            kind, match=naming("law 'scripted' failed in its update", words, f"(test_law.py, line {line})")
+        ):
+            checked_command(Scripted(law), STATE, REFERENCE, 0.002, NAMES)
+
+
+def test_a_law_that_exits_is_a_law_that_failed() -> None:
+    with pytest.raises(LawError, match=naming("'scripted'", "SystemExit: 3 (test_law.py, line")):
+        checked_command(Scripted(lambda state: sys.exit(3)), STATE, REFERENCE, 0.002, NAMES)
 
 
 def test_a_reset_that_fails_is_named_too_and_an_error_without_words_by_its_kind() -> None:
@@ -305,3 +328,24 @@ def test_states_that_do_not_come_at_the_laws_rate_are_said_once(
     assert len(doubts) == bool(said)
     assert all(said in doubt and f"rate_hz, {rate_hz:g}" in doubt for doubt in doubts)
     assert all(doubt.endswith("or the machine is busy") == (period_s * rate_hz > 1.0) for doubt in doubts)
+
+
+@pytest.mark.parametrize(("update_ms", "slow"), [(31.0, True), (4.9, False)])
+def test_a_law_that_takes_longer_than_its_period_is_named_as_the_cause(
+    pendulum: Robot, update_ms: float, slow: bool
+) -> None:
+    """A law for 200 Hz whose states come at 28.57 Hz; with states at its rate no time is a cause."""
+    at = pendulum.configuration
+    texts = []
+    for period_s in (0.035, 0.005):
+        following = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), 200.0)
+        states = [state_of(pendulum, round(1e3 * k * period_s)) for k in range(1, 60)]
+        updates_us = [900.0, 1e3 * update_ms, 1e3 * update_ms]
+        texts.append([text for state in states if (text := following.rate_warning(state, updates_us))])
+    sentence = (
+        "an update of the law takes 31 ms of its 5 ms: it runs at 28.57 Hz instead of 200; make its update faster, or "
+        "lower rate_hz"
+    )
+    assert (texts[0] == [sentence]) == slow
+    assert len(texts[0]) == 1
+    assert texts[1] == []

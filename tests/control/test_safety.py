@@ -159,7 +159,7 @@ SAYS = {
     "old": ["28", "29", "answers", "answered"],
     "not_armed": ["stopped", "command"],
     "moving": ["rearm_velocity", "robot", "faster"],
-    "beyond_limits": ["an effort is beyond its limit"],
+    "beyond_limits": ["an effort is beyond its limit: 10.1 for"],
 }
 
 
@@ -460,6 +460,47 @@ def test_beyond_limits_may_be_a_fault(effort: tuple[float, float]) -> None:
     assert (rig.of.mode, rig.of.cause, rig.refused) == ("stopped", "beyond_limits", {"beyond_limits": 1})
     rig.turn()
     assert rig.offer((8.0, 0.0)), "efforts grow slowly when it is armed"
+
+
+@pytest.mark.parametrize(
+    ("missed", "change", "accepted"), [(1, 0.39, True), (1, 0.41, False), (3, 1.19, True), (3, 1.21, False)]
+)
+def test_the_rate_is_that_of_the_time_since_the_last_command(missed: int, change: float, accepted: bool) -> None:
+    """400 N m/s is 0.4 N m in a cycle of 1 ms, 1.2 N m after three cycles."""
+    rig = running(beyond_limits="stop")
+    assert rig.offer((0.2, 0.0))
+    rig.turn(missed)
+    assert rig.offer((0.2 + change, 0.0)) == accepted
+    assert (rig.of.mode == "active") == accepted
+
+
+def test_a_stop_names_the_joint_its_value_and_its_limit(caplog: pytest.LogCaptureFixture) -> None:
+    rig = running()
+    rig.of.turns = (True, False)
+    rig.of.cycle(rig.now_s, np.array([0.5, -0.7]))  # of 2 and 1; 0.7 more in the next cycle
+    assert rig.of.reason == f"{NAMES[1]} reaches 1.4 m/s, its limit is 1 m/s"
+    assert rig.of.last_stop == f"velocity at {rig.now_s:.4g} s: {rig.of.reason}"
+    assert f"the robot is stopped: {rig.of.last_stop}" in caplog.text
+    quiet = running()
+    quiet.turn(CYCLES + 1)
+    assert (quiet.of.cause, quiet.of.reason) == ("missed", f"no command was accepted for {CYCLES * CYCLE_S:g} s")
+    beyond = running(beyond_limits="stop")
+    beyond.offer((0.0, -5.5))
+    assert beyond.of.reason == f"an effort is beyond its limit: -5.5 for {NAMES[1]}"
+    beyond = running(beyond_limits="stop")
+    beyond.offer((3.0, 0.0))
+    assert beyond.of.reason == f"an effort is beyond its rate: 3 for {NAMES[0]}"
+    beyond.turn()
+    assert beyond.offer()
+    assert beyond.of.reason == ""  # armed again
+
+
+def test_stops_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    for _ in range(15):
+        rig.of.stop("driver", "over")
+    assert len(caplog.records) == 10
+    assert rig.of.counters.stops["driver"] == 15
 
 
 def test_damping_takes_energy_within_the_limits() -> None:

@@ -222,7 +222,7 @@ class SafetySupervisor:
     efforts; without it the hardware receives the set points, and efforts are those added to its drives'. turns: whether
     each joint is an angle; by default all are.
 
-    reason: the cause of a stop in words, with the joint and its limit. interface: of the present commands. value: (nv,)
+    reason: the cause of a stop as text, with the joint and its limit. interface: of the present commands. value: (nv,)
     of the last command, unclipped. set_point: of the coming cycle, for commanded positions or velocities. saturated,
     held_back: (nv,) active cycles in which an effort was beyond its limit, or limited by its rate. beyond, too_far:
     (nv,) active cycles in which the last command was beyond the limit of position or velocity, or a commanded position
@@ -369,7 +369,7 @@ class SafetySupervisor:
         self.brakes = True
 
     def stop(self, cause: str = "driver", reason: str = "") -> None:
-        """Latches a stop; drivers call it for their own faults. cause: one of `CAUSES`. reason: the cause in words."""
+        """Latches a stop; drivers call it for their own faults. cause: one of `CAUSES`. reason: the cause as text."""
         self._latch(cause, STOPPED, reason)
         self.counters.stops[cause] += 1
         self.last_stop = f"{cause} at {self._now_s:.4g} s: {reason}" if reason else f"{cause} at {self._now_s:.4g} s"
@@ -466,20 +466,22 @@ class SafetySupervisor:
             return ("moving", "it arms the robot while a joint is faster than rearm_velocity")
         return None
 
-    def _beyond_limits(self, command: JointCommand, asked: Array, cut: Array, now_s: float) -> tuple[str, str] | None:
+    def _beyond_limits(
+        self, command: JointCommand, value: Array, possible: Array, now_s: float
+    ) -> tuple[str, str] | None:
         """Returns the refusal of a command beyond the limits, and latches a stop; or None."""
         elapsed = max(now_s - self._accepted_s, self.settings.cycle_s) + _ROUNDING_S
-        beyond, bound = cut != asked, "limit"
-        if not beyond.any() and self.mode == ACTIVE and command.interface != "velocity":
-            bound = "rate"
+        outside, limit = possible != value, "limit"
+        if not outside.any() and self.mode == ACTIVE and command.interface != "velocity":
+            limit = "rate"
             if command.interface == "effort":
-                beyond = np.abs(cut - self.effort) > self.settings.effort_rate * elapsed
+                outside = np.abs(possible - self.effort) > self.settings.effort_rate * elapsed
             else:
-                beyond = self.points.too_far(cut, elapsed)
-        if not beyond.any():
+                outside = self.points.too_far(possible, elapsed)
+        if not outside.any():
             return None
-        k = int(np.argmax(beyond))
-        sentence = f"{WITH_ARTICLE[command.interface]} is beyond its {bound}: {asked[k]:.4g} for {self.names[k]}"
+        k = int(np.argmax(outside))
+        sentence = f"{WITH_ARTICLE[command.interface]} is beyond its {limit}: {value[k]:.4g} for {self.names[k]}"
         if self.mode in RUNNING:
             self.stop("beyond_limits", sentence)
         return ("beyond_limits", sentence)

@@ -210,8 +210,8 @@ class SimulatedRobot:
             self._deceleration = None
             self.q, self.v = self.engine.step(*before, acting, self.dt_s)
             if np.isfinite(self.v).all() and not (np.abs(self.v) < self.velocity_limit).all():
-                on = self.configuration
-                self._reason = too_fast_words(on.velocity_names, on.turns, self.v, self.velocity_limit)
+                joints = self.configuration
+                self._reason = too_fast_words(joints.velocity_names, joints.turns, self.v, self.velocity_limit)
                 self.q, self.v = before
                 self._brake(acting)
                 braked, self._fault = True, "velocity"

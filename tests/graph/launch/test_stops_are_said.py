@@ -46,6 +46,17 @@ STOPPED = {
                 "controller's rate"
             ],
         ),
+        (
+            {**STOPPED, "last_stop": "velocity at 3 s: a reaches 2 rad/s, its limit is 1 rad/s"},
+            [
+                "arm: safe stops: 39 (38 missed, 1 velocity), armed 40 times; the last: velocity at 3 s: a reaches "
+                "2 rad/s, its limit is 1 rad/s"
+            ],
+        ),
+        (  # one stop after its first commands: a fault, not a rate
+            {**STOPPED, "stops": 1, "stops_missed": 1, "stops_velocity": 0, "armed": 1, "commands": 2},
+            ["arm: safe stops: 1 (1 missed), armed 1 times"],
+        ),
         ({**STOPPED, "stops": 0}, []),
         (
             {"steps": 1000, "active_steps": 500, "saturated.a": 465, "saturated.b.x": 100, "refused_stale": 3},

@@ -17,6 +17,7 @@ from dyn_service.control.plant.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.middleware.node import Node
+from dyn_service.graph.middleware.pacing import Pacer
 from dyn_service.graph.middleware.stop import Stop
 from dyn_service.graph.middleware.telemetry import Telemetry
 from dyn_service.graph.nodes.controllers.computed_torque import ControllerParameters
@@ -73,14 +74,19 @@ class Commanding:
         self.commands.publish(JointCommand(**{**fields, **changes}))
 
 
+def loop_of(robot: Robot, folder: Path, context: zmq.Context, **changes) -> tuple[Node, PlantLoop]:
+    """A plant's node and its loop, not yet running."""
+    folder.chmod(0o700)
+    p = PlantParameters(robot="-", **changes)
+    node = Node(NodeArguments("plant"), p, Telemetry("/plant", context, None), context, Stop(), folder)
+    return node, PlantLoop(node, make_plant(robot, p, session=7), PlantTopics(node, p, JointStates.of(robot)))
+
+
 @contextmanager
 def at_work(robot: Robot, folder: Path, **changes) -> Iterator[tuple[Commanding, PlantLoop]]:
     """A plant at work in a thread."""
-    folder.chmod(0o700)
     context: zmq.Context = zmq.Context()
-    p = PlantParameters(robot="-", **changes)
-    node = Node(NodeArguments("plant"), p, Telemetry("/plant", context, None), context, Stop(), folder)
-    loop = PlantLoop(node, make_plant(robot, p, session=7), PlantTopics(node, p, JointStates.of(robot)))
+    node, loop = loop_of(robot, folder, context, **changes)
     thread = threading.Thread(target=loop.run)
     thread.start()
     commanding = Commanding(context, folder)
@@ -91,6 +97,31 @@ def at_work(robot: Robot, folder: Path, **changes) -> Iterator[tuple[Commanding,
         node.stop.requested = True
         thread.join()
         commanding.node.close()
+        node.close()
+        context.destroy(linger=0)
+
+
+def test_after_an_overrun_states_are_published_on_their_grid_again(pendulum: Robot, tmp_path: Path) -> None:
+    """Every fourth step; a loop that came three steps late publishes once, and then at the next multiple of four. Of 30
+    missed steps ten are made up for, the others are slipped.
+    """
+    context: zmq.Context = zmq.Context()
+    node, loop = loop_of(pendulum, tmp_path, context, state_rate_hz=250.0)
+    now_ns, published = [0], []
+
+    def sleep(seconds: float) -> None:
+        now_ns[0] += round(1e9 * seconds)
+
+    try:
+        loop.pacer = Pacer(1e-3, now_ns=lambda: now_ns[0], sleep=sleep)
+        for late_ms in (0, 0, 3, *[0] * 8, 30, *[0] * 4):
+            now_ns[0] += late_ms * 1_000_000
+            before = loop.topics.published
+            loop._period()
+            published += [loop.plant.counters.steps] * (loop.topics.published - before)
+        assert published == [1, 5, 8, 12, 23, 24]
+        assert loop.slipped == 20
+    finally:
         node.close()
         context.destroy(linger=0)
 

@@ -115,6 +115,10 @@ def test_a_run_within_its_bounds_is_clean(tmp_path: Path) -> None:
         ({"plant": {"stops": 1, "stops_velocity": 1}}, "safe stops 1 (1 velocity), allowed at most 0"),
         ({"plant": {"stops": 3, "stops_velocity": 1, "stops_missed": 2}},
          "safe stops 3 (2 missed, 1 velocity), allowed at most 0"),
+        (
+            {"plant": {"stops": 2, "stops_velocity": 2, "last_stop": "velocity at 3 s: turn reaches 2 rad/s, .."}},
+            "safe stops 2 (2 velocity; the last: velocity at 3 s: turn reaches 2 rad/s, ..), allowed at most 0",
+        ),
         ({"plant": {"stopped_steps": 500}}, "time under command 80 %, allowed at least 99 %"),
         ({"plant": {"armed": 0, "active_steps": 0}}, "time under command 0 %, allowed at least 99 %"),
         ({"plant": {"saturated.turn": 200, "saturated.lift": 2}}, "time at limits 10 % (turn), allowed at most 1 %"),

@@ -22,23 +22,23 @@ def q(robot: Robot) -> np.ndarray:
 
 
 def test_each_term_of_the_law(robot: Robot, law: LawName, q: np.ndarray) -> None:
-    v, off = np.linspace(0.5, 0.2, robot.nv), np.linspace(0.1, 0.05, robot.nv)
+    v, error = np.linspace(0.5, 0.2, robot.nv), np.linspace(0.1, 0.05, robot.nv)
     state = RobotState(t=0.0, q=q, v=v, effort=np.zeros(robot.nv))
-    there = Reference(q=robot.configuration.integrate(q, off), v=v - 0.2, a=np.zeros(robot.nv))
-    found = law.update(state, there, 0.002)
-    pull = 100.0 * off - 2.0 * 0.7 * 10.0 * 0.2
+    reference = Reference(q=robot.configuration.integrate(q, error), v=v - 0.2, a=np.zeros(robot.nv))
+    efforts = law.update(state, reference, 0.002)
+    pull = 100.0 * error - 2.0 * 0.7 * 10.0 * 0.2
     expected = robot.gravity_forces(q) + robot.mass_matrix(q) @ pull
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+    np.testing.assert_allclose(efforts, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
 
 
 def test_each_joint_is_pulled_to_its_reference(robot: Robot, law: LawName, q: np.ndarray) -> None:
     """At rest the law accelerates each joint by w^2 times its own error: not by another's, and not away from it."""
-    still, off = np.zeros(robot.nv), 0.01 * np.arange(1, robot.nv + 1)
-    state = RobotState(t=0.0, q=q, v=still, effort=still)
-    there = Reference(q=robot.configuration.integrate(q, off), v=still, a=still)
-    found = robot.forward_dynamics(q, still, law.update(state, there, 0.002))
+    zero, error = np.zeros(robot.nv), 0.01 * np.arange(1, robot.nv + 1)
+    state = RobotState(t=0.0, q=q, v=zero, effort=zero)
+    reference = Reference(q=robot.configuration.integrate(q, error), v=zero, a=zero)
+    acceleration = robot.forward_dynamics(q, zero, law.update(state, reference, 0.002))
     # the rounding of M^-1 M is 1e-16 times its condition number, 1e5 of an arm with light fingers
-    np.testing.assert_allclose(found, 100.0 * off, rtol=1e-6)
+    np.testing.assert_allclose(acceleration, 100.0 * error, rtol=1e-6)
 
 
 def test_parameters_out_of_range_are_refused(robot: Robot) -> None:
