@@ -153,7 +153,7 @@ _PERIODS = 10
 """Number of announced periods that may pass without a notice."""
 
 OnWait = Callable[[str], None]
-"""Called at each notice with its text, such as `step-rk4 of robot 'panda' is being compiled`."""
+"""Called at each notice with its text, such as `step-rk4 of robot 'panda' is being loaded or compiled`."""
 
 
 class TimeoutExtension:

@@ -98,7 +98,7 @@ def test_notices_come_before_the_reply(server: Server, gate: Gate, bare: Any) ->
         assert (found["v"], found["id"]) == (1, 5)
         news = found["notice"]
         assert news.pop("elapsed_ms") > least_ms
-        text = "gravity_forces of robot 'pendulum' is being compiled"
+        text = "gravity_forces of robot 'pendulum' is being loaded or compiled"
         assert news == {"state": "compiling", "text": text, "again_ms": 1000.0}
     gate.open()
     assert peer.receive()["ok"]
@@ -199,7 +199,7 @@ def test_calls_outlast_the_compiler(server: Server, gate: Gate, pendulum: Robot,
     answer = run(kind, server.endpoints[0], ask, timeout_s=LIMIT_S, on_wait=on_wait)
     np.testing.assert_array_equal(answer, ASKED[what](pendulum))
     assert len(heard) >= 2
-    assert all(text.endswith("of robot 'pendulum' is being compiled") for text in heard)
+    assert all(text.endswith("of robot 'pendulum' is being loaded or compiled") for text in heard)
 
 
 async def _picked(asking: Any, pick: Callable[[Any], Any]) -> Any:
@@ -294,7 +294,7 @@ def test_a_call_waits_no_longer_than_the_caller_allows(server: Server, gate: Gat
     assert re.fullmatch(
         rf"inverse_dynamics: no answer from {server.endpoints[0]} within 1 s and 0.25 s for its compiler "
         r"\(\d tr(y|ies), last heard [\d.]+ s ago\); its last notice was: inverse_dynamics of robot 'pendulum' "
-        "is being compiled",
+        "is being loaded or compiled",
         str(caught.value),
     )
 
@@ -321,7 +321,7 @@ def test_a_call_that_waits_logs_it_once(
         record.getMessage() for record in caplog.records if record.name.startswith("dyn_service.service.client")
     ] == [
         "inverse_dynamics waits up to 120 s for the server's compiler: inverse_dynamics of robot 'pendulum' is being "
-        "compiled"
+        "loaded or compiled"
     ]
 
 

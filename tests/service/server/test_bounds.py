@@ -21,7 +21,7 @@ from dyn_service.errors import DeadlineExceededError, ResourceExhaustedError
 from dyn_service.service.protocol.inputs import unpack
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.answering.bounds import check_cost, meter, predict_cost
-from dyn_service.service.server.answering.jobs import Job
+from dyn_service.service.server.answering.jobs import Job, cancelled_error
 from dyn_service.service.server.answering.service import Service
 from dyn_service.service.server.settings import read_settings
 from dyn_service.simulation import parts
@@ -420,10 +420,12 @@ def test_a_meter_counts_from_its_first_call() -> None:
         check(0.4)
 
 
-def test_a_meter_stops_at_the_deadline() -> None:
-    check = meter(COMPUTATIONS["simulate"], RequestLimits(), until_ns=perf_counter_ns() - 1)
-    with pytest.raises(DeadlineExceededError, match=naming("simulate", "deadline", "50%")):
-        check(0.5)
+def test_a_meter_stops_when_no_client_waits() -> None:
+    def gone() -> None:
+        raise cancelled_error()
+
+    with pytest.raises(DeadlineExceededError, match="cancelled by its client, 50% done"):
+        meter(COMPUTATIONS["simulate"], RequestLimits(), gone)(0.5)
 
 
 MOST = RequestLimits().max_steps

@@ -6,6 +6,7 @@ import fcntl
 import math
 import os
 import signal
+import subprocess
 import sys
 import termios
 import threading
@@ -186,7 +187,7 @@ def test_work_stops_when_its_client_leaves(single: Server, bare: Any) -> None:
     leaver.close()
     assert waiting.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]
     assert not single._dispatcher.waiting
-    eventually(lambda: workers_of(single) != [before])
+    assert workers_of(single) == [before]  # it gave up the simulation
 
 
 def unread(worker: WorkerHandle) -> int:
@@ -313,7 +314,7 @@ def test_a_batch_does_not_wait_for_long_work(pooled: Server, bare: Any) -> None:
 def test_started_and_cancelled_work_leaves_a_worker_for_batches(
     pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each cancel kills a worker. Long work takes neither the last live one nor the oldest, which has kernels."""
+    """Each cancel may kill a worker. Long work takes neither the last live one nor the oldest, which has kernels."""
     pool = pooled._worker
     assert isinstance(pool, Pool)
     eventually(lambda: all(worker.is_idle for worker in pool._workers))
@@ -509,3 +510,140 @@ def test_slow_work_of_peers_is_done_in_turn(single: Server, bare: Any) -> None:
     eventually(lambda: len(single._dispatcher.waiting) == 50)
     assert modest.ask(request("mass_matrix", inputs=batch))["ok"]
     assert len(single._dispatcher.waiting) > 25
+
+
+def batch_of(number: int, states: int = 20_000, **fields: Any) -> dict[str, Any]:
+    """Returns a request that a worker divides into blocks, and whose size alone takes the server a millisecond."""
+    state = array(np.full((states, 2), 0.5))
+    inputs = dict.fromkeys(("q", "v", "tau"), state)
+    return request("forward_dynamics", "cart_pendulum", id=number, inputs=inputs, **fields)
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancel", "leave"])
+def test_work_that_is_stopped_costs_no_worker(
+    pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A killed worker takes those of all other clients with it. Each stopped batch killed one."""
+    monkeypatch.setattr("dyn_service.service.server.workers.pool._GIVE_UP_NS", 1 << 60)
+    pool = pooled._worker
+    assert isinstance(pool, Pool)
+    peer, quick = bare(pooled.endpoints[0]), bare(pooled.endpoints[0])
+    assert peer.ask(batch_of(0))["ok"]
+    workers, process_count = [*pool._workers], pool._fork_server._count
+    for number in range(1, 21):
+        peer.send(batch_of(number, **({"deadline_ms": 0.5} if how == "deadline" else {})))
+        if how == "cancel":
+            peer.send({"v": 1, "id": number, "query": "cancel"})
+        elif how == "leave":
+            peer.close()
+            peer = bare(pooled.endpoints[0])
+            continue
+        reply = peer.receive()
+        assert reply["ok"] if "outputs" in reply else reply["error"]["code"] == "DEADLINE_EXCEEDED"
+        assert quick.ask(batch_of(number, states=500))["ok"]
+    eventually(lambda: all(worker.is_idle for worker in workers))
+    assert pool._workers == workers
+    assert pool._fork_server._count == process_count
+
+
+def test_a_worker_that_does_not_give_up_is_killed(single: Server, bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyn_service.service.server.workers.pool._GIVE_UP_NS", 0)
+    leaver, waiting = bare(single.endpoints[0]), bare(single.endpoints[0])
+    pool = single._worker
+    assert isinstance(pool, Pool)
+    eventually(lambda: pool._workers and pool._workers[0].is_idle)
+    turns = pool._waiting._turn
+    leaver.send(simulate(1))
+    eventually(lambda: pool._workers[0].task is not None and not unread(pool._workers[0]))
+    process_count = pool._fork_server._count
+    leaver.close()
+    assert waiting.ask(request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))}))["ok"]
+    assert pool._fork_server._count == process_count + 1
+    assert pool._waiting._turn == turns + 3  # two tasks, and the worker that the first one cost
+
+
+def test_work_that_cannot_end_by_its_deadline_is_not_started(
+    pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, peer = pooled._worker, bare(pooled.endpoints[0])
+    assert isinstance(pool, Pool)
+    tasks: list[Task] = []
+    offer = pool.offer
+    monkeypatch.setattr(pool, "offer", lambda task: (tasks.append(task), offer(task)))
+    assert peer.ask(batch_of(1, deadline_ms=6e4))["ok"]
+    pool._paces.note(tasks[0], 10**12, perf_counter_ns(), finished=False)  # as if one had been stopped after 1000 s
+    begin_times = [worker.begun_ns for worker in pool._workers]
+    error = peer.ask(batch_of(2, deadline_ms=6e4))["error"]
+    assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
+    assert unnamed(error["message"], "forward_dynamics", "60000 ms", "at least") == []
+    assert [worker.begun_ns for worker in pool._workers] == begin_times
+    assert peer.ask(batch_of(3))["ok"]  # without a deadline
+    other: Bare = bare(pooled.endpoints[0])
+    assert other.ask(batch_of(4, deadline_ms=6e4))["ok"]  # of another client
+
+
+def test_a_kernel_made_after_the_deadline_is_there_for_the_next_request(
+    bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a store, only the worker that made it has it; it was killed with it, each time."""
+    monkeypatch.setenv("DYN_SERVICE_CACHE", "")
+    with serving() as server:
+        pool, peer = server._worker, bare(server.endpoints[0])
+        assert isinstance(pool, Pool)
+        eventually(lambda: len(pool._workers) == 2 and all(worker.is_idle for worker in pool._workers))
+        process_count = pool._fork_server._count
+        inputs = {"q": array([0.5])}
+        error = peer.ask(request("mass_matrix_steps", id=1, inputs=inputs, deadline_ms=0.01))["error"]
+        assert error["code"] == "DEADLINE_EXCEEDED"
+        eventually(lambda: all(worker.is_idle for worker in pool._workers))
+        (having,) = (worker for worker in pool._workers if worker.kernels)
+        chosen_workers: list[WorkerHandle] = []
+        begin = pool._begin
+        monkeypatch.setattr(pool, "_begin", lambda worker, task: (chosen_workers.append(worker), begin(worker, task)))
+        for number in range(2, 6):
+            assert peer.ask(request("mass_matrix_steps", id=number, inputs=inputs))["ok"]
+        assert chosen_workers == [having] * 4
+        assert pool._fork_server._count == process_count
+        assert sum(bool(worker.kernels) for worker in pool._workers) == 1
+
+
+def test_time_until_a_kernel_is_made_does_not_count_against_the_deadline(
+    bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only the compiler's: the worker is stopped until the deadline has passed."""
+    monkeypatch.setattr("dyn_service.service.server.workers.pool._STOPPED_CHECKS", math.inf)
+    with serving(workers=1) as server:
+        pool, peer = server._worker, bare(server.endpoints[0])
+        assert isinstance(pool, Pool)
+        eventually(lambda: len(workers_of(server)) == 1 and pool._workers[0].is_idle)
+        (process,) = workers_of(server)
+        os.kill(process, signal.SIGSTOP)
+        eventually(lambda: state_of(process) == "T")
+        inputs = {"q": array([0.5])}
+        peer.send(request("mass_matrix_steps", inputs=inputs, deadline_ms=1e3, compile_wait_ms=WAIT_MS))
+        while (notice := peer.receive()["notice"])["elapsed_ms"] < 1e3:
+            assert unnamed(notice["text"], "mass_matrix_steps", "waits for a worker") == []
+        os.kill(process, signal.SIGCONT)
+        while "notice" in (reply := peer.receive()):
+            pass
+        assert reply["ok"], reply
+
+
+def test_workers_inherit_what_kernels_share() -> None:
+    """Only the code of the kernel itself is left to load, and no module's digest is left to compute."""
+    code = (
+        "import numpy as np\n"
+        "from dyn_service import Robot\n"
+        "from dyn_service.kernels import jit, library, loop, store\n"
+        "from dyn_service.service.server.workers.process import make_shared_code\n"
+        f"robot = Robot.from_urdf({str(URDF / 'cart_pendulum.urdf')!r})\n"
+        "make_shared_code()\n"
+        "loaded, load = [], jit.LoadedCode.__init__\n"
+        "jit.LoadedCode.__init__ = lambda self, code: (loaded.append(len(code)), load(self, code))[1]\n"
+        "digests = store._module.cache_info().misses\n"
+        "robot.forward_dynamics(*np.zeros((3, 2)))\n"
+        "print(len(loaded), store._module.cache_info().misses - digests)\n"
+    )
+    Robot.from_urdf(URDF / "cart_pendulum.urdf").prepare(["forward_dynamics"])  # in the store from here on
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True)
+    assert done.stdout.split() == ["1", "0"], done.stdout

@@ -245,7 +245,7 @@ def test_a_request_refused_for_its_deadline_and_by_its_worker_is_answered_once(
             patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 61 * 10**9)
             assert peer.receive()["error"]["code"] == "DEADLINE_EXCEEDED"
         os.kill(process, signal.SIGCONT)
-        eventually(lambda: worker not in pool._workers)
+        eventually(lambda: worker.is_idle)
         server.service.registry.add(unloaded.robot)
         assert peer.ask(request("mass_matrix", id=2, inputs={"q": array(np.zeros(1))}))["id"] == 2
         assert server.service.metrics.traffic.workers_lost == server.service.metrics.traffic.defects == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from itertools import count
 from time import perf_counter_ns
 from typing import Any
 
@@ -12,11 +13,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyn_service import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError, Robot
+from dyn_service import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError, Robot, Wrench
 from dyn_service.api.queries import QUERIES
+from dyn_service.errors import DeadlineExceededError
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.administration.metrics import Durations, Metrics
-from dyn_service.service.server.answering.jobs import Job
+from dyn_service.service.server.answering.jobs import Job, cancelled_error
 from dyn_service.service.server.answering.plan import (
     FREQUENT,
     MAX_CHOICES,
@@ -24,6 +26,7 @@ from dyn_service.service.server.answering.plan import (
     MAX_OPTION_BYTES,
     MAX_OVERLAY_BYTES,
     MAX_OVERLAYS,
+    read_options,
 )
 from dyn_service.service.server.answering.service import Service
 from tests.conftest import URDF
@@ -331,3 +334,49 @@ def test_slow_answers_do_not_take_the_fast_path(pendulum: Robot, monkeypatch: py
     assert answered_at_once("forward_dynamics", {"method": "mass_matrix"})
     monkeypatch.setattr("dyn_service.service.server.answering.plan.SLOW_WORK_S", 0.0)
     assert not answered_at_once("forward_dynamics", {"method": "mass_matrix"})
+
+
+@pytest.mark.parametrize(
+    ("query", "lead", "pushed"),
+    [
+        ("inverse_dynamics", (3000,), False),
+        ("forward_dynamics", (40, 75), False),
+        ("inverse_dynamics", (3000,), True),
+        ("inverse_dynamics+mass_matrix", (3000,), False),
+    ],
+)
+def test_a_batch_is_computed_in_blocks_with_the_same_bits(
+    query: str, lead: tuple[int, ...], pushed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dyn_service.service.server.answering.plan.BLOCK_WORK_S", 1e-5)
+    robot = Robot.from_urdf(URDF / "ur5e.urdf")
+    row, rng = QUERIES[query], np.random.default_rng(0)
+    inputs: dict[str, Any] = {name: rng.uniform(-1.0, 1.0, (*lead, robot.nv)) for name in row.required}
+    if pushed:
+        inputs["wrenches"] = [Wrench("tool0", force=rng.uniform(-1.0, 1.0, (*lead, 3)), point=(0.1, 0.2, 0.3))]
+    plan = Service([robot]).registry.served["ur5e"].plans[query]
+    options, checks = read_options(row, {}), count()
+    whole = plan.answer(inputs, options)
+    blocks = plan.answer(inputs, options, None, lambda: next(checks) and None)
+    assert next(checks) > 3
+    assert {name: (x.shape, bytes(x.data)) for name, x in blocks.items()} == {
+        name: (x.shape, bytes(x.data)) for name, x in whole.items()
+    }
+
+    def gone() -> None:
+        if next(checks) > 10:
+            raise cancelled_error()
+
+    checks = count(9)
+    with pytest.raises(DeadlineExceededError, match="cancelled"):
+        plan.answer(inputs, options, None, gone)
+    assert next(checks) == 12  # no block more
+
+
+def test_an_error_in_a_batch_of_blocks_is_that_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyn_service.service.server.answering.plan.BLOCK_WORK_S", 1e-4)
+    robot = Robot.from_urdf(URDF / "ur5e.urdf")
+    plan = Service([robot]).registry.served["ur5e"].plans["inverse_dynamics"]
+    inputs = {"q": np.zeros((3000, 6)), "v": np.zeros((3000, 5)), "a": np.zeros((3000, 6))}
+    with pytest.raises(InvalidArgumentError, match=naming("(3000, 5)")):
+        plan.answer(inputs, read_options(QUERIES["inverse_dynamics"], {}), None, lambda: None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from time import perf_counter_ns, thread_time_ns
+from time import thread_time_ns
 from typing import Any
 
 from dyn_service.api.cost import Cost, of_query
@@ -52,11 +52,15 @@ def check_cost(row: Row, cost: Cost, limits: RequestLimits) -> None:
 
 
 def meter(
-    row: Row, limits: RequestLimits, until_ns: float | None = None, clock: Callable[[], int] = thread_time_ns
+    row: Row,
+    limits: RequestLimits,
+    check_awaited: Callable[[], None] = lambda: None,
+    clock: Callable[[], int] = thread_time_ns,
 ) -> Callable[[float], None]:
     """Returns a function that a computation calls with the fraction done; it raises when a limit is exceeded.
 
-    The limits are the CPU time of this thread, `max_work_s` by `clock`, and `until_ns`, when the client stops waiting.
+    The limits are the CPU time of this thread, `max_work_s` by `clock`, and that of `check_awaited`, which raises if
+    the client no longer waits.
     """
     began: int | None = None
 
@@ -70,8 +74,10 @@ def meter(
                 "steps or states in one request",
                 path="options.steps",
             )
-        if until_ns is not None and perf_counter_ns() > until_ns:
-            raise DeadlineExceededError(f"{row.name} was stopped at its deadline, {share:.0%} done", path="deadline_ms")
+        try:
+            check_awaited()
+        except DeadlineExceededError as error:
+            raise DeadlineExceededError(f"{error}, {share:.0%} done", path=error.path) from None
 
     return check
 

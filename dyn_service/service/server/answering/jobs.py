@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from bisect import bisect_right
 from collections import OrderedDict
@@ -62,10 +63,10 @@ class Task:
     payload: its bytes. received_ns: its arrival, on the clock of `time.perf_counter_ns`. head: its id, query and robot.
     job: the request as read; None if reading it takes too long for the server's thread. long: whether it may take
     seconds, because it computes at length or needs a missing kernel. caller: as `Job.caller`. kernel: the
-    kernel that answers it, if known. needs_kernel: whether that is not loaded; the worker then makes it even after the
-    deadline. next_notice_ns: earliest time of its next notice. losses: workers lost while computing it. unread: workers
-    lost before they read it. waits_for_kernel: whether it may wait for a kernel being compiled. cancelled: whether the
-    client no longer waits. answered: whether it was refused at its deadline while its worker still compiles a kernel.
+    kernel that answers it, if known. needs_kernel: whether that is still missing; the worker then makes it even after
+    the deadline. next_notice_ns: earliest time of its next notice. losses: workers lost while computing it. unread:
+    workers lost before they read it. waits_for_kernel: whether it may wait for a kernel being compiled. cancelled:
+    whether the client no longer waits. answered: whether it was refused while its worker still has it.
     """
 
     envelope: Envelope
@@ -107,6 +108,39 @@ def due_ns(request: Request | RequestHead, received_ns: int, excused_ns: float) 
         return None
     allowed_ns = (request.compile_wait_ms or 0.0) * _MS
     return received_ns + request.deadline_ms * _MS + min(excused_ns, allowed_ns)
+
+
+_MAX_PACES = 1024
+_HALF_LIFE_NS = 1e9  # after which a request is expected to take half of the time, so that it is tried again
+
+
+class Paces:
+    """Predicts how long a worker takes for a request, from the last ones of the same peer, query and robot.
+
+    The least time, in proportion to the bytes of the request: at most what the last request took, or at least what one
+    took that was given up. It halves every second, because the machine may have been busy.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], tuple[float, int]] = {}  # ns per byte, and when it was measured
+
+    def note(self, task: Task, took_ns: int, now_ns: int, *, finished: bool) -> None:
+        """Notes the time of a worker for a task. finished: whether the task was computed; False: it was given up."""
+        kind, pace = self._kind(task), took_ns / task.size
+        if kind in self._known:
+            pace = min(pace, self._known[kind][0]) if finished else max(pace, self.least_ns(task, now_ns) / task.size)
+        elif len(self._known) >= _MAX_PACES:
+            del self._known[next(iter(self._known))]
+        self._known[kind] = pace, now_ns
+
+    def least_ns(self, task: Task, now_ns: int) -> float:
+        """Returns the least time that a task is expected to take; 0 if nothing is known."""
+        pace, then_ns = self._known.get(self._kind(task), (0.0, now_ns))
+        return task.size * pace * math.exp2((then_ns - now_ns) / _HALF_LIFE_NS)
+
+    @staticmethod
+    def _kind(task: Task) -> tuple[Any, ...]:
+        return hash(task.peer), task.head.query, str(task.head.robot)
 
 
 class DueTimes:
@@ -154,6 +188,15 @@ def late_error(request: Request | RequestHead, after_ns: float, *, started: bool
     must, was = ("end", "and was stopped after") if started else ("start", "but waited")
     return DeadlineExceededError(
         f"{request.query} must {must} within {request.deadline_ms:g} ms of its receipt, {was} {after_ns / 1e6:.1f} ms",
+        path="deadline_ms",
+    )
+
+
+def hopeless_error(request: Request | RequestHead, least_ns: float) -> DeadlineExceededError:
+    """Returns the error for a request that was not started, because it cannot end by its deadline."""
+    return DeadlineExceededError(
+        f"{request.query} must end within {request.deadline_ms:g} ms of its receipt, but is expected to take at least "
+        f"{least_ns / 1e6:.1f} ms, as the last one did: send fewer states, or allow more time",
         path="deadline_ms",
     )
 
@@ -313,19 +356,23 @@ class _Past:
 
 
 def due_notices(clock: CompileClock, tasks: Iterable[Task], now_ns: int) -> Iterator[tuple[Task, bytes]]:
-    """Yields the notices due to clients that wait for a kernel, their own or one needed by a request before theirs."""
+    """Yields the notices due to clients that wait for a kernel, their own or one needed by a request before theirs.
+
+    A request that needs a kernel may also wait for the worker that makes it.
+    """
     current = clock.current
-    if current is None or now_ns - current[1] < _NOTICE_AFTER_NS:
-        return
-    kernel, since_ns = current
     for task in [*tasks]:  # a copy: sending a notice may reveal that a peer is gone and remove its tasks
-        if now_ns < task.next_notice_ns or not task.waits_for_kernel:
-            continue
         head = task.head
+        text, since_ns = f"{head.query} waits for a worker that makes its kernel", task.received_ns
+        if current is not None:
+            text, since_ns = f"{current[0]} is being loaded or compiled", current[1]
+        waits = task.needs_kernel or (task.waits_for_kernel and current is not None)
+        if not waits or now_ns < task.next_notice_ns or now_ns - since_ns < _NOTICE_AFTER_NS:
+            continue
         _, is_req = task.envelope
         if head.id is None or not head.compile_wait_ms or is_req:  # a REQ socket takes one message only
             task.next_notice_ns = sys.maxsize
             continue
         task.next_notice_ns = now_ns + int(NOTICE_PERIOD_MS * 1e6)
-        waiting = Progress("compiling", f"{kernel} is being compiled", (now_ns - since_ns) / 1e6, NOTICE_PERIOD_MS)
+        waiting = Progress("compiling", text, (now_ns - since_ns) / 1e6, NOTICE_PERIOD_MS)
         yield task, encode(Notice(VERSION, head.id, waiting))

@@ -21,11 +21,11 @@ import numpy as np
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from dyn_service.api.arguments import NO_VECTOR
-from dyn_service.api.cost import Cost, answer_numbers
+from dyn_service.api.cost import Cost, answer_numbers, leading, leads_of
 from dyn_service.api.description import Sizes
 from dyn_service.api.inputs import check_names, checked_options
 from dyn_service.api.queries import QUERIES, Array, Overlay, Query, Row, Wrench
-from dyn_service.api.spec import BY_NAME, Kind, Option, Variant
+from dyn_service.api.spec import BY_NAME, Kind, Option, Spec, Variant
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.formulations.cost import of_states
 from dyn_service.model.order import NAMES, Order, Orders
@@ -382,6 +382,24 @@ SLOW_BYTES = 16 << 10  # longer requests or answers are not handled by the serve
 SLOW_WORK_S = 2.5e-4  # nor those with more predicted CPU time: batches, many wrenches, large answers in world axes
 
 
+BLOCK_WORK_S = 5e-3  # predicted CPU time of a block of a batch: 0.2 to 1.7 ms, since predictions are cautious
+
+
+def _block_of(spec: Spec, value: Any, lead: tuple[int, ...], block: slice) -> Any:
+    """Returns an input for a block of the states of a batch; `lead`: the leading axes of the batch."""
+
+    def cut(x: Any, axes: int) -> Any:
+        return x[block] if isinstance(x, np.ndarray) and x.ndim - axes == len(lead) and len(x) == lead[0] else x
+
+    if spec.kind != "wrenches" or value is None:
+        return cut(value, len(spec.shape))
+    wrenches = [value] if isinstance(value, Wrench) else value
+    return [
+        msgspec.structs.replace(w, torque=cut(w.torque, 1), force=cut(w.force, 1), point=cut(w.point, 1))
+        for w in wrenches
+    ]
+
+
 def _asking(robot: Robot, queries: str, names: list[str]) -> Callable[..., Any]:
     """Returns the method of a list of queries. names: its positional arguments."""
 
@@ -422,19 +440,58 @@ class Plan:
         return cost
 
     def answer(
-        self, inputs: Mapping[str, Any], options: Mapping[str, Any], order: Order | None = None
+        self,
+        inputs: Mapping[str, Any],
+        options: Mapping[str, Any],
+        order: Order | None = None,
+        check: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
-        """Returns the outputs by name, packed for a message, in the request's order of joints."""
+        """Returns the outputs by name, packed for a message, in the request's order of joints.
+
+        `check` is called between the blocks of a large batch, and ends the computation if it raises.
+        """
         vectors = {
             name: np.full(length, inputs[name]) for name, length in self._numbers.items() if inputs[name].ndim == 0
         }
-        result = self._ask(**{**inputs, **vectors}, **options)
-        row = self._row
-        outputs = row.outputs_of(result)
+        row, arguments = self._row, {**inputs, **vectors}
+        outputs = None if check is None else self._in_blocks(arguments, options, check)
+        if outputs is None:
+            outputs = row.outputs_of(self._ask(**arguments, **options))
         if order is not None:
             outputs = order.outward(row, outputs)
         for name, value in outputs.items():
             outputs[name] = pack_output(value)
+        return outputs
+
+    def _in_blocks(
+        self, arguments: Mapping[str, Any], options: Mapping[str, Any], check: Callable[[], None]
+    ) -> dict[str, Any] | None:
+        """Returns the outputs of a large batch, computed in blocks along its first axis.
+
+        None if it is small, if an input other than an array varies along that axis, if outputs of a list may lack the
+        axis, or if there is an error, which then is reported for the whole batch.
+        """
+        row, leads = self._row, leads_of(self._row, arguments)
+        lead = leading(leads.values())
+        blocks = 1 + int(predict_cost(row, self._sizes, arguments, options).work_s / BLOCK_WORK_S)
+        fixed = [name for name, axes in leads.items() if axes and row.inputs[name].kind in (*BY_NAME, "overlay")]
+        whole = not row.parts or all(leads[name] == lead for part in row.parts for name in part.required or ("",))
+        if not lead or lead[0] < 2 or blocks < 2 or fixed or not whole:
+            return None
+        outputs: dict[str, Any] = {}
+        for first in range(0, lead[0], step := -(-lead[0] // blocks)):
+            check()
+            block = slice(first, min(first + step, lead[0]))
+            try:
+                arrays = {name: _block_of(row.inputs[name], x, lead, block) for name, x in arguments.items()}
+                part = row.outputs_of(self._ask(**arrays, **options))
+            except DynError:
+                return None
+            outputs = outputs or {
+                name: np.empty((lead[0], *x.shape[1:])) if name in row.outputs else x for name, x in part.items()
+            }
+            for name in row.outputs:
+                outputs[name][block] = part[name]
         return outputs
 
     def explain(

@@ -8,10 +8,11 @@ both.
 from __future__ import annotations
 
 import logging
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -75,11 +76,11 @@ _NO_SIZES: Mapping[str, int] = {}  # the sizes for computations without a robot
 
 
 def compute(
-    registry: Registry, row: Computation, request: Request, limits: RequestLimits, until_ns: float = math.inf
+    registry: Registry, row: Computation, request: Request, limits: RequestLimits, check: Callable[[], None]
 ) -> dict[str, Any]:
     """Returns the packed outputs of a computation, by name, or raises a `DynError`.
 
-    `until_ns` is when the client stops waiting, on the clock of `time.perf_counter_ns`.
+    `check` raises one if the client no longer waits.
     """
     served = registry.get(request.robot, request.model) if row.robot else None
     robot = None if served is None else served.robot
@@ -89,7 +90,7 @@ def compute(
     for name in row.of_kind("position"):
         if robot is not None and name in inputs and inputs[name].shape[-1:] == (robot.nq,):
             robot.configuration.check_unit(inputs[name], name, f"inputs.{name}")
-    progress = meter(row, limits, until_ns)
+    progress = meter(row, limits, check)
     try:
         outputs = _outputs(row, robot, inputs, options, progress)
     except DynError as error:
@@ -182,6 +183,8 @@ class Service:
         self.clock = CompileClock()
         self.allow_load = allow_load
         self.registry = Registry(robots, self.limits.max_robots, self.metrics)
+        self.is_stopped: Callable[[], bool] = lambda: False
+        """Returns whether the client of the request that is computed no longer waits."""
         self.administrator = Administrator(self.registry, self.metrics, self.limits, allow_load=allow_load)
 
     def expire(self, now_ns: int, in_use: Iterable[Any] = ()) -> None:
@@ -198,7 +201,12 @@ class Service:
         """Returns the reply to a task. May take long."""
         if task.cancelled:
             return self.refuse_task(task, cancelled_error())
-        return self.handle(task.payload, task.received_ns, task.caller) if task.job is None else self.answer(task.job)
+        if task.job is None:
+            return self.handle(task.payload, task.received_ns, task.caller)
+        if task.needs_kernel:
+            self.make_kernel(task.job)
+            task.needs_kernel = False
+        return self.answer(task.job)
 
     def refuse_task(self, task: Task, error: DynError) -> bytes:
         """Returns the refusal of a task, and counts it."""
@@ -289,6 +297,14 @@ class Service:
         plan = job.plan
         return plan is None or plan.has_kernel(job.inputs, job.options)
 
+    def make_kernel(self, job: Job) -> None:
+        """Makes the kernel for the answer; the time since the receipt does not count against the deadline."""
+        if job.plan is not None:
+            with suppress(Exception):  # `answer` reports the same error
+                job.plan.make_kernel(job.inputs, job.options)
+            now = perf_counter_ns()
+            job.excused_ns = now - job.received_ns - self.clock.within_ns(job.received_ns, now)
+
     def refuse(self, request: Request | RequestHead, error: DynError) -> bytes:
         """Returns the refusal of a request, and counts it."""
         self.metrics.refused(request.query if is_query(request.query) else None, error.code)
@@ -330,7 +346,9 @@ class Service:
         if plan is None:
             outputs = self._answer_planless(job)
         else:
-            outputs = plan.answer(job.inputs, job.options, job.order)
+            outputs = plan.answer(
+                job.inputs, job.options, job.order, partial(self._check_awaited, job) if job.slow else None
+            )
             plan.refresh(answered=True)
         job.not_finite = first_not_finite(outputs)
         if job.not_finite is not None:
@@ -344,6 +362,14 @@ class Service:
             text = f"the answer takes {len(reply)} bytes, the limit is {limit}: ask for fewer states"
             raise ResourceExhaustedError(text)
         return reply
+
+    def _check_awaited(self, job: Job) -> None:
+        """Raises `DeadlineExceededError` if the client no longer waits; called between the parts of a computation."""
+        now = perf_counter_ns()
+        if self.is_stopped():
+            raise cancelled_error()
+        if self._is_late(job, now):
+            raise late_error(job.request, now - job.received_ns, started=True)
 
     def _is_late(self, job: Job, now: int) -> bool:
         """Returns whether the request's deadline has passed."""
@@ -379,8 +405,7 @@ class Service:
         row = COMPUTATIONS.get(request.query)
         if row is None:
             return self.administrator.answer(request, job.caller)
-        waits_ms = (request.deadline_ms or math.inf) + (request.compile_wait_ms or 0.0)
-        return compute(self.registry, row, request, self.limits, job.received_ns + waits_ms * 1e6)
+        return compute(self.registry, row, request, self.limits, partial(self._check_awaited, job))
 
     def _fail(self, request: Request | None, error: Exception) -> bytes:
         """Returns the error reply. Defects are logged, not sent to the client."""

@@ -1,6 +1,6 @@
 """Messages between the server and its workers, and the shared memory that carries long payloads.
 
-    to a worker     Begin, first; AddRobot (robot), RemoveRobot, Work (request)
+    to a worker     Begin, first; AddRobot (robot), RemoveRobot, Work (request); Stop, while it works
     from a worker   Ready; meanwhile Making and Made, Audit, Loaded (robot); Answered (reply) or Returned (request)
 
 Parentheses: the payload. A message is one packet: length of the header, header in MessagePack, payload. A long payload
@@ -226,6 +226,14 @@ class Pipe(Generic[MessageT]):
                 raise BytesLostError(f"{size} bytes cannot be read: no open file is left")
             yield self._decode(packet[_HEAD.size : begin]), body
 
+    def has_message(self) -> bool:
+        """Whether a message, or the end of the connection, can be read without waiting."""
+        try:
+            self._end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        return True
+
     def close(self) -> None:
         """Closes the pipe; queued messages are lost."""
         self._out.clear()
@@ -257,6 +265,10 @@ class Work(msgspec.Struct, tag="work"):
     excused_ns: int
     caller: Caller | None
     needs_kernel: bool
+
+
+class Stop(msgspec.Struct, tag="stop"):
+    """Give up the request: nobody waits for its reply. No other message comes while a worker works."""
 
 
 class Ready(msgspec.Struct, tag="ready"):
@@ -303,11 +315,14 @@ class Kernel(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, tag="answered"):
-    """The reply. code: of an error. kernel: the one used. last: the worker uses too much memory and must end."""
+    """The reply. code: of an error. kernel: the one used. took_ns: time of the worker without that of making kernels.
+    last: the worker uses too much memory and must end.
+    """
 
     query: str
     code: str | None
     kernel: Kernel | None
+    took_ns: int
     last: bool
 
 
@@ -315,5 +330,5 @@ class Returned(msgspec.Struct, tag="returned"):
     """The request is allowed but must be answered by the server's process; unneeded inputs and options are removed."""
 
 
-ToWorker = Begin | AddRobot | RemoveRobot | Work
+ToWorker = Begin | AddRobot | RemoveRobot | Work | Stop
 FromWorker = Ready | Making | Made | KernelReady | Audit | Loaded | Answered | Returned

@@ -1,9 +1,11 @@
 """Where slow requests are computed: worker processes (`Pool`), or one thread in servers without them (`ThreadWorker`).
 
-A running request is stopped, by killing its worker, when its deadline passes, its client disconnects or cancels, or it
-has taken `max_worker_s`. While a worker compiles a kernel, or is about to, the pool refuses the request at its deadline
-but lets the compilation finish within that last limit: a client with a short deadline succeeds when it tries again. All
-workers but one may do long work, so that a batch never waits for long work.
+A running request is stopped when its deadline passes, its client disconnects or cancels, or it has taken
+`max_worker_s`. A worker gives up between the blocks of a batch or the steps of a simulation; one that does not is
+killed (ADR 54). While a worker compiles a kernel, or is about to, the pool refuses the request at its deadline but lets
+the compilation finish within that last limit: a client with a short deadline succeeds when it tries again. A request
+that cannot end by its deadline, judged by the last ones like it, is refused before it starts. All workers but one may
+do long work, so that a batch never waits for long work.
 
 **The fork server** is the process that makes workers; its own side is `process`.
 
@@ -39,7 +41,7 @@ import numpy as np
 import dyn_service
 from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import WITHOUT_WRENCHES
-from dyn_service.errors import DynError, InternalError, ResourceExhaustedError, UnavailableError
+from dyn_service.errors import DeadlineExceededError, DynError, InternalError, ResourceExhaustedError, UnavailableError
 from dyn_service.kernels.compile_events import listening
 from dyn_service.service.server.administration.access import local_caller
 from dyn_service.service.server.administration.audit import Change, record_refused, write
@@ -168,10 +170,10 @@ class WorkerHandle:
     """One worker process as seen by the pool.
 
     task: its task, running since begun_ns, to be stopped at due_ns. making: the kernel it compiles, since making_ns.
-    known: fingerprints of the robots it has, by name. robot: a robot it loaded, pickled. has_started: whether it
-    reported `Ready`. ending: whether it is being killed. audit: log entries, written when the task is answered.
-    excused_ns: time of the task spent compiling. pid: its process. stopped: number of consecutive checks that found it
-    stopped by a signal.
+    known: fingerprints of the robots it has, by name. kernels: those it has, see `kernel_of`. robot: a robot it loaded,
+    pickled. has_started: whether it reported `Ready`. ending: whether it is being killed. audit: log entries, written
+    when the task is answered. excused_ns: time of the task spent compiling. pid: its process. stopped: number of
+    consecutive checks that found it stopped by a signal.
     """
 
     def __init__(self, end: socket.socket, number: int) -> None:
@@ -181,6 +183,7 @@ class WorkerHandle:
         self.making: str | None = None
         self.begun_ns, self.due_ns, self.making_ns, self.excused_ns = 0, 0.0, 0, 0
         self.known: dict[str, str] = {}
+        self.kernels: set[tuple[Any, ...]] = set()
         self.robot: memoryview | None = None
         self.audit: list[Change] = []
         self.has_started = self.ending = self.watches_writing = False
@@ -217,20 +220,35 @@ class WorkerHandle:
             if self.known.get(each.robot.name) != each.robot.fingerprint:
                 self.pipe.send(pipes.AddRobot(), each.pickled)
                 self.known[each.robot.name] = each.robot.fingerprint
+                kept_robots = {*self.known.values()} - {each.robot.fingerprint}
+                self.kernels = {kernel for kernel in self.kernels if kernel[0] in kept_robots}
         work = pipes.Work(task.received_ns, self.excused_ns, task.caller, task.needs_kernel)
         self.pipe.send(work, task.payload)
 
     def update_due_time(self, most_s: float) -> None:
-        """Computes when to stop its task; while it compiles, when to refuse the task."""
+        """Computes when to stop its task, or to kill the worker if it is to give up; until then it may compile."""
         self.due_ns = self.begun_ns + most_s * 1e9
         if self.task is not None and not self.task.answered:
-            excused = self.excused_ns if self.making is None else math.inf
+            excused = math.inf if self.must_finish_kernel else self.excused_ns
             due = due_ns(self.task.head, self.task.received_ns, excused)
             self.due_ns = self.due_ns if due is None else min(self.due_ns, due)
+        elif not self.must_finish_kernel:
+            self.due_ns = min(self.due_ns, perf_counter_ns() + _GIVE_UP_NS)
 
+
+_GIVE_UP_NS = 250_000_000  # a worker that has not given up a task by then is killed: about what a new one costs
 
 _MAX_REFUSED = 1000
 _REFUSED_NS = 600_000_000_000  # time for which a kernel that took too long is refused; the machine may have been busy
+
+
+def kernel_of(task: Task, registry: Registry) -> tuple[Any, ...] | None:
+    """Returns robot, query and kernel of a task; None if its robot is not served or its kernel is not known yet."""
+    head = task.head
+    served = registry.served.get(head.robot) if type(head.robot) is str else None
+    if served is None or (task.kernel is None and head.query in QUERIES):
+        return None
+    return served.robot.fingerprint, head.query, task.kernel
 
 
 class RefusedKernels:
@@ -242,7 +260,7 @@ class RefusedKernels:
 
     def remember(self, task: Task, error: DynError, now_ns: int) -> None:
         """Refuses further requests of this kind with the same error."""
-        kind = self._kind(task)
+        kind = kernel_of(task, self._registry)
         if kind is None:
             return
         while len(self._known) >= _MAX_REFUSED:
@@ -251,17 +269,9 @@ class RefusedKernels:
 
     def known(self, task: Task, now_ns: int) -> DynError | None:
         """Returns the error for a task that is refused, or None."""
-        kind = self._kind(task) if self._known else None
+        kind = kernel_of(task, self._registry) if self._known else None
         error, until_ns = self._known.get(kind, (None, 0)) if kind is not None else (None, 0)
         return error if now_ns < until_ns else None
-
-    def _kind(self, task: Task) -> tuple[Any, ...] | None:
-        """Returns robot, query and kernel of the task; None if it cannot be refused."""
-        head = task.head
-        served = self._registry.served.get(head.robot) if type(head.robot) is str else None
-        if served is None or (task.kernel is None and head.query in QUERIES):
-            return None
-        return served.robot.fingerprint, head.query, task.kernel
 
 
 @dataclass(slots=True, eq=False)
@@ -401,6 +411,7 @@ class Pool(Executor):
         self._waiting = jobs.Schedule()
         self._due = jobs.DueTimes()
         self._refusals = RefusedKernels(service.registry)
+        self._paces = jobs.Paces()
         self._loader = Loader(service.registry, wake)
         self._loading = jobs.DueTimes()
         self._ending = False
@@ -500,13 +511,18 @@ class Pool(Executor):
             self._due.add(task, due)
 
     def _refuse_if_late(self, task: Task, now_ns: int) -> None:
-        """Refuses a task past its deadline, or checks it again later: time spent compiling any kernel is excused."""
-        due = due_ns(task.head, task.received_ns, self._clock.within_ns(task.received_ns, now_ns))
+        """Refuses a task past its deadline, or checks it again later: time spent compiling any kernel is excused.
+
+        So is all time until the task's own kernel is made.
+        """
+        waited = now_ns - task.received_ns
+        excused = waited if task.needs_kernel else self._clock.within_ns(task.received_ns, now_ns)
+        due = due_ns(task.head, task.received_ns, excused)
         if due is not None and due > now_ns:
             self._due.add(task, max(due, now_ns + _LOOK_NS))
             return
         self._waiting.discard(task)
-        self._refuse(task, jobs.late_error(task.head, now_ns - task.received_ns, started=False))
+        self._refuse(task, jobs.late_error(task.head, waited, started=False))
 
     def _dequeue(self, task: Task) -> bool:
         self._due.discard(task)
@@ -542,7 +558,8 @@ class Pool(Executor):
         """Gives waiting tasks to idle workers.
 
         Long work leaves one live worker for batches; a worker being killed does not count. Long work goes to the newest
-        worker, because it is lost when its client cancels, and batches to the oldest, which has their kernels loaded.
+        worker, because it may be killed, and batches to the oldest, which has their kernels loaded; but a task goes to
+        a worker that has its kernel, which may be in no store.
         """
         while self._waiting and (idle := [worker for worker in self._workers if worker.is_idle]):
             free = sum(each.is_ready and not each.is_long for each in self._workers)
@@ -550,11 +567,19 @@ class Pool(Executor):
             if task is None:
                 return
             self._due.discard(task)
-            self._begin(idle[-1 if task.long else 0], task)
+            kernel = kernel_of(task, self._registry)
+            having = [worker for worker in idle if kernel in worker.kernels]
+            self._begin((having or idle)[-1 if task.long else 0], task)
 
     def _begin(self, worker: WorkerHandle, task: Task) -> None:
         now = perf_counter_ns()
-        worker.excused_ns = self._clock.within_ns(task.received_ns, now)
+        worker.excused_ns = (
+            now - task.received_ns if task.needs_kernel else self._clock.within_ns(task.received_ns, now)
+        )
+        deadline_ns, least_ns = due_ns(task.head, task.received_ns, worker.excused_ns), self._paces.least_ns(task, now)
+        if deadline_ns is not None and now + least_ns > deadline_ns and not task.needs_kernel:
+            self._refuse(task, jobs.hopeless_error(task.head, least_ns))
+            return
         try:
             worker.send_task(task, self._registry.served)
         except pipes.PipeClosedError:
@@ -571,29 +596,36 @@ class Pool(Executor):
 
     def _stop(self, worker: WorkerHandle, task: Task, error: DynError) -> None:
         """Kills a worker; its client gets the error at once."""
+        self._waiting.charge(task.peer)  # restarting a worker costs other peers as much as work
         worker.task = None
         self._refuse(task, error)
         self._end(worker)
+
+    def _interrupt(self, worker: WorkerHandle, task: Task, error: DynError) -> None:
+        """Asks a worker to give up its task, whose client gets the error at once; see `WorkerHandle.due_ns`."""
+        self._refuse(task, error)
+        task.answered = task.cancelled = True
+        with suppress(pipes.PipeClosedError):  # it has exited, which the next event of its pipe reports
+            worker.pipe.send(pipes.Stop())
+        self._watch(worker)
+        worker.update_due_time(self._limits.max_worker_s)
 
     def _end(self, worker: WorkerHandle) -> None:
         worker.ending = True
         self._fork_server.kill(worker.number)
 
     def _stop_if_cancelled(self, worker: WorkerHandle) -> None:
-        if worker.task is not None and worker.task.cancelled and not worker.must_finish_kernel:
-            self._waiting.charge(worker.task.peer)  # restarting a worker costs other peers as much as work
-            self._stop(worker, worker.task, jobs.cancelled_error())
+        task = worker.task
+        if task is not None and task.cancelled and not task.answered:
+            self._interrupt(worker, task, jobs.cancelled_error())
 
     def _stop_late(self, worker: WorkerHandle, task: Task, now_ns: int) -> None:
         most_s = self._limits.max_worker_s
         if now_ns <= worker.begun_ns + most_s * 1e9:
-            error: DynError = jobs.late_error(task.head, now_ns - task.received_ns, started=True)
-            if worker.must_finish_kernel:
-                self._refuse(task, error)
-                task.answered = task.cancelled = True  # the work ends with `KernelReady` or `Made`
-                worker.update_due_time(most_s)
+            if task.answered:  # it did not give up
+                self._stop(worker, task, jobs.cancelled_error())
             else:
-                self._stop(worker, task, error)
+                self._interrupt(worker, task, jobs.late_error(task.head, now_ns - task.received_ns, started=True))
             return
         what = f"compiling {worker.making}" if worker.making else task.head.query
         error = ResourceExhaustedError(f"{what} took more than {most_s:g} s, which is the limit")
@@ -704,7 +736,6 @@ class Pool(Executor):
                 worker.making = None
                 worker.excused_ns += perf_counter_ns() - worker.making_ns
                 self._clock.ended(worker.number)
-                self._stop_if_cancelled(worker)
             case pipes.KernelReady():
                 self._on_kernel_ready(worker)
             case pipes.Audit(change):
@@ -726,14 +757,16 @@ class Pool(Executor):
             worker.update_due_time(self._limits.max_worker_s)
 
     def _on_kernel_ready(self, worker: WorkerHandle) -> None:
-        """Stops a task whose client no longer waits; the server then loads the kernel for the next one."""
+        """Notes a kernel; if no client waits for its answer, the server loads it for the next one."""
         task = worker.task
         if task is None:
             return
         task.needs_kernel = False
+        worker.excused_ns = perf_counter_ns() - task.received_ns
+        if (kernel := kernel_of(task, self._registry)) is not None:
+            worker.kernels.add(kernel)
         if task.cancelled and task.kernel is not None and type(task.head.robot) is str:
             self._loader.fetch(pipes.Kernel(task.head.robot, str(task.head.query), *task.kernel))
-        self._stop_if_cancelled(worker)
 
     def _answered(self, worker: WorkerHandle, answer: pipes.Answered, reply: memoryview) -> None:
         task, robot, changes = worker.task, worker.robot, worker.audit
@@ -742,11 +775,15 @@ class Pool(Executor):
             return
         if answer.last:
             self._end(worker)
-        if robot is not None:
+        if answer.code in (None, DeadlineExceededError.code):
+            self._paces.note(task, answer.took_ns, perf_counter_ns(), finished=answer.code is None)
+        if task.answered:
+            pass
+        elif robot is not None:
             due = due_ns(task.head, task.received_ns, worker.excused_ns)
             self._loading.add(task, math.inf if due is None else due)
             self._loader.load(Load(task, answer, reply, robot, changes))
-        elif not task.answered:
+        else:
             self._record(task, changes, answer)
             self._done.append((task, reply))
             if answer.kernel is not None and answer.code is None:
