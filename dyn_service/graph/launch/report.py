@@ -29,6 +29,7 @@ from typing import IO, Any
 import numpy as np
 
 from dyn_service import __version__
+from dyn_service.graph.launch.cpu_time import cause_of_delays
 from dyn_service.graph.launch.planner import LaunchPlan
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.node_kind import Section
@@ -158,7 +159,7 @@ def report_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome, parts: 
             ],
             "on_time": outcome.on_time,
             "timing": outcome.timing,
-            "cpu": None if outcome.cpu is None else asdict(outcome.cpu),
+            "cpu": dict(outcome.cpu),
             "cause": cause(plan, outcome),
         },
         "processes": [
@@ -185,9 +186,8 @@ def cause(plan: LaunchPlan, outcome: Outcome) -> str | None:
     """Returns why a run was late, with advice; None for a run that was not."""
     if outcome.on_time is not False:
         return None
-    cpu = "the system reports no CPU times" if outcome.cpu is None else outcome.cpu.cause
     add = "add clock:=lockstep" if "clock" in plan.arguments else "set the plant's parameter clock: lockstep"
-    return f"late: {cpu}. For a run that does not depend on the machine, {add}"
+    return f"late: {cause_of_delays(outcome.cpu)}. For a run that does not depend on the machine, {add}"
 
 
 def _cpu(node: NodeTelemetry | None) -> dict[str, float | None]:

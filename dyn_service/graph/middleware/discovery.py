@@ -82,6 +82,11 @@ class Discovery:
         ends = [(end.name, found.folder, (found, end)) for found in self.nodes() for end in found.entry.services]
         return self._one("service", name, ends)
 
+    def placed(self, pairs: Iterable[tuple[str, Path]]) -> list[str]:
+        """Returns names, each with the folder of its launch if nodes of several launches are running."""
+        several = len({found.folder for found in self.nodes()}) > 1
+        return [f"{name} in {folder}" if several else name for name, folder in sorted(pairs)]
+
     def topics(self) -> dict[str, set[str]]:
         """Returns the types of each topic, by its full name."""
         types: dict[str, set[str]] = {}
@@ -134,13 +139,6 @@ class Discovery:
 def full(name: str) -> str:
     """Returns a name with its leading slash."""
     return name if name.startswith("/") or "://" in name else f"/{name}"
-
-
-def placed(pairs: Iterable[tuple[str, Path]]) -> list[str]:
-    """Returns names, each with the folder of its launch if they belong to several launches."""
-    listed = sorted(pairs)
-    several = len({folder for _, folder in listed}) > 1
-    return [f"{name} in {folder}" if several else name for name, folder in listed]
 
 
 def _ambiguous(message: str, folders: Iterable[Path]) -> FailedPreconditionError:
