@@ -193,8 +193,8 @@ class DesignLoads(NamedTuple):
         charts: list[str] = []
         anchors = [("top", "design loads"), *((f"joint-{k}", joint) for k, joint in enumerate(joints))]
         parts = [html.part(f"joint-{k}", joint, (), self._joint(joint, charts)) for k, joint in enumerate(joints)]
-        about = [("states", f"{attributes['states']:,}"), ("states without finite loads", _failures(self.result))]
-        about += [("model", self.study.fingerprint[:12])]
+        facts = [("states", f"{attributes['states']:,}"), ("states without finite loads", _failures(self.result))]
+        facts += [("model", self.study.fingerprint[:12])]
         note = (
             f"Numbers below {ROUNDING:g} of the largest load are rounding errors, written as 0. The CSV also has q, v "
             "and a of the state of each largest load."
@@ -203,7 +203,7 @@ class DesignLoads(NamedTuple):
             f"Design loads of {attributes['robot']}",
             "",
             note,
-            f'{html.facts(about)}<p class="soft">Files: {html.links(["loads.csv"])}</p>',
+            f'{html.facts(facts)}<p class="soft">Files: {html.links(["loads.csv"])}</p>',
         )
         page = place / "index.html"
         text = html.document("Design loads", anchors, header, "".join(parts), charts, (0.0, 1.0))
@@ -226,8 +226,8 @@ class DesignLoads(NamedTuple):
         cards = []
         for row in rows:
             loads, share = self.curves[joint, row["measure"]]
-            shown = np.array([float(text(min(load, abs(row["largest"])))) for load in loads])
-            line = Line(row["measure"], shown, "effort")
+            curve = np.array([float(text(min(load, abs(row["largest"])))) for load in loads])
+            line = Line(row["measure"], curve, "effort")
             chart = Chart(100.0 * share, [line], f"{row['measure']} [{row['unit']}]", _SHARE, timed=False)
             cards.append(Card(row["measure"], [chart], f"largest {text(row['largest'])} {row['unit']}"))
         return html.numbers(tables) + html.cards(cards, charts, points=1000)

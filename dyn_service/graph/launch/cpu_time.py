@@ -16,7 +16,7 @@ def cpu_ticks(proc: Path = Path("/proc"), launcher: int | None = None) -> Ticks 
     virtual machine, and `idle`; None if the system does not report it. launcher: by default this process; its
     descendants belong to the launch.
     """
-    used: dict[int, tuple[int, int]] = {}  # parent, and ticks with those of children that have ended
+    processes: dict[int, tuple[int, int]] = {}  # parent, and ticks with those of children that have ended
     try:
         first = (proc / "stat").read_text("ascii").splitlines()[0].split()
         user, nice, system, idle, iowait, irq, softirq, stolen = map(int, first[1:9])
@@ -25,15 +25,15 @@ def cpu_ticks(proc: Path = Path("/proc"), launcher: int | None = None) -> Ticks 
     for path in proc.glob("[0-9]*/stat"):
         try:
             words = path.read_text("utf-8", "replace").rpartition(")")[2].split()
-            used[int(path.parent.name)] = int(words[1]), sum(map(int, words[11:15]))
+            processes[int(path.parent.name)] = int(words[1]), sum(map(int, words[11:15]))
         except (OSError, ValueError, IndexError):
             continue  # the process has ended
     family = {os.getpid() if launcher is None else launcher}
-    while children := {pid for pid, (parent, _) in used.items() if parent in family} - family:
+    while children := {pid for pid, (parent, _) in processes.items() if parent in family} - family:
         family |= children
-    launch = sum(ticks for pid, (_, ticks) in used.items() if pid in family)
-    others = user + nice + system + irq + softirq - launch
-    return {"launch": launch, "others": others, "host": stolen, "idle": idle + iowait}
+    launch = sum(ticks for pid, (_, ticks) in processes.items() if pid in family)
+    busy = user + nice + system + irq + softirq
+    return {"launch": launch, "others": busy - launch, "host": stolen, "idle": idle + iowait}
 
 
 def cpu_shares(begin: Ticks | None, end: Ticks | None) -> dict[str, float]:
@@ -46,10 +46,10 @@ def cause_of_delays(shares: Mapping[str, float]) -> str:
     """Returns the probable cause of delays in one sentence."""
     if not shares:
         return "the system reports no CPU times"
-    launch, others, host = (f"{100.0 * shares[name]:.0f} %" for name in ("launch", "others", "host"))
-    sentence = f"other processes took {others} of the CPU time, this launch {launch}"
+    percent = {name: f"{100.0 * share:.0f} %" for name, share in shares.items()}
+    sentence = f"other processes took {percent['others']} of the CPU time, this launch {percent['launch']}"
     if shares["host"] >= 0.01:
-        sentence += f", the host of this virtual machine {host}"
+        sentence += f", the host of this virtual machine {percent['host']}"
     if shares["others"] + shares["host"] < CROWDED:
         sentence += ": the launch itself, or a limit on its CPU time, is the cause"
     return sentence

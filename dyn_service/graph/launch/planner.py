@@ -157,11 +157,11 @@ class _FilePlanner(FileValues):
         if isinstance(action, schema.Arg):
             self._arg(action, place)
         elif not self.skipped and not self.condition(action, place):
-            before = (dict(self.variables), self.namespace)
+            scope = (dict(self.variables), self.namespace)
             self.skipped = True
             self.walk((Placed(action, place),))
             self.skipped = False
-            self.variables, self.namespace = before
+            self.variables, self.namespace = scope
         elif isinstance(action, schema.Let):
             self.variables[action.name] = self.text(action.value, (*place, "value"))
         elif isinstance(action, schema.PushRosNamespace):

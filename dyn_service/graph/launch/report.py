@@ -371,16 +371,16 @@ def _verdicts(outcome: Mapping[str, Any]) -> str:
     words = {True: "met", False: "broken", None: "not judged"}
     rows = [
         [
-            html.cell(one["about"]),
-            html.cell(f"<b>{escape(one['node'])}</b>"),
-            html.state(words[one["passed"]], good=one["passed"]),
-            html.cell(escape(one["sentence"])),
+            html.cell(row["subject"], label="bound on"),
+            html.cell(f"<b>{escape(row['node'])}</b>"),
+            html.state(words[row["passed"]], good=row["passed"]),
+            html.cell(escape(row["sentence"])),
         ]
-        for one in sorted(outcome["verdicts"], key=lambda verdict: verdict["about"])
+        for row in sorted(outcome["verdicts"], key=lambda verdict: verdict["subject"])
     ]
     if not rows:
         return html.section("verdicts", "Verdicts", "Nothing was judged: no node of this launch has bounds.")
-    return html.section("verdicts", "Verdicts", html.table(rows, ("bound on", "node", "", ""), "verdicts"))
+    return html.section("verdicts", "Verdicts", html.table(rows, ("bound on", "node", "", ""), "nodes verdicts"))
 
 
 def _findings(faults: Sequence[str], notes: Sequence[str], parts: Sequence[Shown]) -> str:

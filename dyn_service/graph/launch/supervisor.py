@@ -40,7 +40,7 @@ from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.middleware import telemetry, topics
 from dyn_service.graph.middleware.telemetry import ENDPOINT, RESTARTS, Beat, Ready, TelemetryStore
-from dyn_service.graph.report.verdicts import About, Verdict
+from dyn_service.graph.report.verdicts import Subject, Verdict
 
 DRAIN_S = 0.2
 NOT_CLEAN, LATE = 3, 4
@@ -68,9 +68,9 @@ class Outcome:
     check: bool = False
     cpu: Mapping[str, float] = field(default_factory=dict)
 
-    def broken(self, about: About) -> list[str]:
+    def broken(self, subject: Subject) -> list[str]:
         """Returns a sentence for each bound on the robot, or on the timing, that was not met."""
-        return [f"{node}: {one.sentence}" for node, one in self.verdicts if one.about == about and one.passed is False]
+        return [f"{node}: {verdict.sentence}" for node, verdict in self._on(subject) if verdict.passed is False]
 
     @property
     def clean(self) -> bool | None:
@@ -103,14 +103,17 @@ class Outcome:
         """The verdict on the timing as text: `on time, 3 bounds met`; empty if none could be judged."""
         return self._words("timing", "on time", "late")
 
-    def _judged(self, about: About) -> int:
-        return sum(one.passed is not None for _, one in self.verdicts if one.about == about)
+    def _judged(self, subject: Subject) -> int:
+        return sum(verdict.passed is not None for _, verdict in self._on(subject))
 
-    def _met(self, about: About) -> bool | None:
-        return not self.broken(about) if self._judged(about) else None
+    def _on(self, subject: Subject) -> list[tuple[str, Verdict]]:
+        return [(node, verdict) for node, verdict in self.verdicts if verdict.subject == subject]
 
-    def _words(self, about: About, good: str, bad: str) -> str:
-        judged, broken = self._judged(about), len(self.broken(about))
+    def _met(self, subject: Subject) -> bool | None:
+        return not self.broken(subject) if self._judged(subject) else None
+
+    def _words(self, subject: Subject, good: str, bad: str) -> str:
+        judged, broken = self._judged(subject), len(self.broken(subject))
         bounds = f"{judged} bound{'' if judged == 1 else 's'}"
         return f"{bad}, {broken} of {bounds} broken" if broken else f"{good}, {bounds} met" if judged else ""
 

@@ -108,9 +108,7 @@ def more(title: str, html: str, *, opened: bool = False) -> str:
 
 
 def table(rows: Iterable[Iterable[str]], head: Iterable[str] = (), kind: str = "") -> str:
-    """Returns a table. rows: of cells, `cell` or `state`. kind: `nodes` or `verdicts`, whose rows are lists or
-    paragraphs on a narrow screen.
-    """
+    """Returns a table. rows: of cells, `cell` or `state`. kind: `nodes`: a narrow screen shows each row as a list."""
     top = "".join(f"<th>{escape(text)}</th>" for text in head)
     body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
     kind = f' class="{kind}"' if kind else ""

@@ -207,7 +207,7 @@ def page_of(
     parts: list[Shown], processes: tuple = (), columns: dict | None = None, verdicts: Sequence[Verdict] = ()
 ) -> str:
     names = [process["name"] for process in processes]
-    rows = [{"node": "n", "passed": v.passed, "sentence": v.sentence, "about": v.about} for v in verdicts]
+    rows = [{"node": "n", "passed": v.passed, "sentence": v.sentence, "subject": v.subject} for v in verdicts]
     outcome = {"exit_code": 0, "clean": True, "verdict": "clean, 1 bound met", "reason": "done", "faults": [],
                "verdicts": rows, "cause": None, "timing": "", "on_time": None}  # fmt: skip
     robot = {"name": None, "fingerprint": None}

@@ -100,7 +100,7 @@ def test_a_run_within_its_bounds_is_clean(tmp_path: Path) -> None:
     assert found["clean"] is True
     assert found["exit_code"] == 0
     assert last.startswith("clean, 4 bounds met; on time, 3 bounds met")
-    assert {one["what"]: (one["about"], one["bound"]) for one in found["verdicts"]} == {
+    assert {one["what"]: (one["subject"], one["bound"]) for one in found["verdicts"]} == {
         "late answers": ("timing", 1.0), "safe stops": ("robot", 0.0), "time under command": ("robot", 99.0),
         "lateness": ("timing", 10.0), "time lost": ("timing", 1.0), "time at limits": ("robot", 1.0),
         "tracking error": ("robot", 0.05),
