@@ -256,6 +256,21 @@ def test_a_page_has_every_recorded_point() -> None:
     assert "recorded points" not in page
 
 
+def test_a_broken_line_stays_at_its_last_time() -> None:
+    """The x of a chart never falls, which its search for the nearest point needs."""
+    x = np.array([0.0, 1.0, 2.0, 9.0, 10.0])
+    page = page_of([Shown("n", "p", Section({}, charts={"h": [Card("c", [Chart(x, [Line("a", x)], "y")])]}))])
+    (chart,) = charts_of(page)
+    assert numbers(chart["x"]).tolist() == [0.0, 1.0, 2.0, 2.0, 9.0, 10.0]
+    assert np.flatnonzero(np.isnan(numbers(chart["lines"][0]["y"]))).tolist() == [3]
+
+
+def test_a_single_recorded_time_has_a_span() -> None:
+    chart = Chart(np.array([0.5]), [Line("a", np.zeros(1))], "y")
+    page = page_of([Shown("n", "p", Section({}, charts={"h": [Card("c", [chart])]}))])
+    assert 'data-begin="0.5" data-end="1.5"' in page
+
+
 def test_runs_too_long_for_a_page_keep_their_peaks_and_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch_report, "MAX_VALUES", 6000)
     x = np.arange(200_000.0)

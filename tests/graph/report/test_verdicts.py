@@ -381,3 +381,6 @@ def test_the_command_says_whether_the_run_was_clean(tmp_path: Path) -> None:
 def test_default_bounds() -> None:
     allowed = PlantBounds().errors(np.array([True, False]), np.array([1.0, 1.0]))
     assert allowed.tolist() == [0.05, 0.005]
+    # a fifth of the bound is no motion: beyond it, the error is judged by its share of the motion
+    allowed = PlantBounds().errors(np.array([True, True]), np.array([0.0099, 0.0101]))
+    assert allowed.tolist() == [0.05, pytest.approx(0.25 * 0.0101)]
