@@ -156,13 +156,6 @@ _Type = Annotated[
 ]
 
 
-def _placed(pairs: Iterable[tuple[str, Path]]) -> list[str]:
-    """Returns names, each with the folder of its launch if they belong to several launches."""
-    from dyn_service.graph.middleware.discovery import placed
-
-    return placed(pairs)
-
-
 def ask(name: str, service: str, request: msgspec.Struct, kind: type[R], timeout: float) -> R:
     """Calls one of the services that every node has, and returns the response."""
     found = discovery()
@@ -172,7 +165,8 @@ def ask(name: str, service: str, request: msgspec.Struct, kind: type[R], timeout
 @node_app.command("list")
 def list_nodes() -> None:
     """Print the nodes' names, with the launches' folders if there are several."""
-    for line in _placed((entry.name, folder) for folder, entry in discovery().nodes()):
+    network = discovery()
+    for line in network.placed((entry.name, folder) for folder, entry in network.nodes()):
         say(line)
 
 
@@ -341,8 +335,9 @@ def _values(name: str, timeout: float) -> dict[str, Any]:
 @service_app.command("list")
 def list_services(show_types: ShowTypes = False) -> None:
     """Print the services' names, with the launches' folders if there are several."""
-    ends = {(folder, end.name, end.type) for folder, entry in discovery().nodes() for end in entry.services}
-    for line in _placed((f"{name} [{kind}]" if show_types else name, folder) for folder, name, kind in ends):
+    network = discovery()
+    ends = {(folder, end.name, end.type) for folder, entry in network.nodes() for end in entry.services}
+    for line in network.placed((f"{name} [{kind}]" if show_types else name, folder) for folder, name, kind in ends):
         say(line)
 
 

@@ -41,8 +41,6 @@ ROUNDING = 1e-12
 """Share of the largest number below which others are rounding errors: they are printed and drawn as 0."""
 
 _SHARE = "share of states with at least this load [%]"
-_POINTS = 1000
-"""Largest number of points of a curve on the page."""
 _MARGIN = 1.25
 """Range of a duration curve over the largest load of the first states; larger loads are in its last bin."""
 
@@ -195,8 +193,8 @@ class DesignLoads(NamedTuple):
         charts: list[str] = []
         anchors = [("top", "design loads"), *((f"joint-{k}", joint) for k, joint in enumerate(joints))]
         parts = [html.part(f"joint-{k}", joint, (), self._joint(joint, charts)) for k, joint in enumerate(joints)]
-        about = [("states", f"{attributes['states']:,}"), ("states without finite loads", _failures(self.result))]
-        about += [("model", self.study.fingerprint[:12])]
+        facts = [("states", f"{attributes['states']:,}"), ("states without finite loads", _failures(self.result))]
+        facts += [("model", self.study.fingerprint[:12])]
         note = (
             f"Numbers below {ROUNDING:g} of the largest load are rounding errors, written as 0. The CSV also has q, v "
             "and a of the state of each largest load."
@@ -205,7 +203,7 @@ class DesignLoads(NamedTuple):
             f"Design loads of {attributes['robot']}",
             "",
             note,
-            f'{html.facts(about)}<p class="soft">Files: {html.links(["loads.csv"])}</p>',
+            f'{html.facts(facts)}<p class="soft">Files: {html.links(["loads.csv"])}</p>',
         )
         page = place / "index.html"
         text = html.document("Design loads", anchors, header, "".join(parts), charts, (0.0, 1.0))
@@ -215,32 +213,24 @@ class DesignLoads(NamedTuple):
     def _joint(self, joint: str, charts: list[str]) -> str:
         """Returns the body of a joint's part of the page; adds its charts to `charts`."""
         rows, text = [row for row in self.rows if row["joint"] == joint], self._text
-        body = ""
-        for title, names in (
-            ("Loads", ("largest", "min", "max", "rms", "cubic_mean", "state")),
-            ("Parts of the largest load, by cause", CAUSES),
-            ("Largest loads of each cause alone", [f"{cause} alone" for cause in CAUSES]),
-        ):
-            heads = [name.removesuffix(" alone").replace("_", " ") for name in names]
-            cells = (
-                [
-                    html.cell(f"<b>{row['measure']}</b> [{row['unit']}]"),
-                    *(
-                        html.cell(text(row[name]) if isinstance(row[name], float) else str(row[name]), "number", head)
-                        for name, head in zip(names, heads, strict=True)
-                    ),
-                ]
+        heads: dict[str, Sequence[str]] = {"loads": ("largest", "min", "max", "rms", "cubic_mean", "state")}
+        heads |= {"parts of the largest load": CAUSES, "largest load": tuple(f"{cause} alone" for cause in CAUSES)}
+        tables = {
+            title: [
+                {"": row["measure"], "unit": row["unit"]}
+                | {name: float(text(row[name])) if isinstance(row[name], float) else row[name] for name in names}
                 for row in rows
-            )
-            body += f"<h3>{title}</h3>{html.table(cells, ('', *heads), 'nodes numbers')}"
+            ]
+            for title, names in heads.items()
+        }
         cards = []
         for row in rows:
             loads, share = self.curves[joint, row["measure"]]
-            shown = np.array([float(text(min(load, abs(row["largest"])))) for load in loads])
-            line = Line(row["measure"], shown, "effort")
+            curve = np.array([float(text(min(load, abs(row["largest"])))) for load in loads])
+            line = Line(row["measure"], curve, "effort")
             chart = Chart(100.0 * share, [line], f"{row['measure']} [{row['unit']}]", _SHARE, timed=False)
             cards.append(Card(row["measure"], [chart], f"largest {text(row['largest'])} {row['unit']}"))
-        return f"{body}<h3>How many states have at least which load</h3>{html.cards(cards, charts, _POINTS)}"
+        return html.numbers(tables) + html.cards(cards, charts, points=1000)
 
 
 def design_loads(

@@ -78,21 +78,14 @@ MODES = (BRAKED, ACTIVE, STOPPED, ARMING)
 RUNNING = (ARMING, ACTIVE)
 
 REFUSALS = {
-    "fingerprint": "for another model",
-    "session": "for another run of the plant",
-    "interface": "by an interface that the robot does not accept or was not armed by",
-    "names": "for other joints",
-    "not_finite": "with NaN or infinity",
-    "ahead": "for a state not yet published",
-    "epoch": "for a state before the last stop",
-    "controller": "from a controller that did not arm the robot",
-    "stale": "for a state too old or never published",
-    "repeated": "for a state answered before",
-    "old": "for a state older than the last answered one",
-    "not_armed": "without arming a stopped robot",
-    "moving": "arming a robot with a joint too fast",
-    "beyond_limits": "beyond a limit",
-}
+    "fingerprint": "for another model", "session": "for another run of the plant",
+    "interface": "by an interface that the robot does not accept or was not armed by", "names": "for other joints",
+    "not_finite": "with NaN or infinity", "ahead": "for a state not yet published",
+    "epoch": "for a state before the last stop", "controller": "from a controller that did not arm the robot",
+    "stale": "for a state too old or never published", "repeated": "for a state answered before",
+    "old": "for a state older than the last answered one", "not_armed": "without arming a stopped robot",
+    "moving": "arming a robot with a joint too fast", "beyond_limits": "beyond a limit",
+}  # fmt: skip
 """Reasons for refusing a command, in words; the last one with the policy `stop`."""
 CAUSES = ("start", "released", "missed", "velocity", "beyond_limits", "driver")
 """Why the robot is not under command."""

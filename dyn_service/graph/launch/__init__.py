@@ -1,5 +1,6 @@
 """Launching: launch files -> supervised processes -> a report.
 
+cpu_time         where the CPU time of the machine went
 display          the terminal output and the log files of a launch
 orphan_cleanup   ends the processes of a launcher that was killed
 planner          from a launch file to the processes to start

@@ -12,23 +12,24 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dyn_service.errors import InvalidArgumentError, UnavailableError
+from dyn_service.errors import DynError, InvalidArgumentError, UnavailableError
 from dyn_service.graph.launch import schema
 from dyn_service.graph.launch.schema import LaunchFile, Placed
-from dyn_service.graph.launch.substitutions import FileValues, SkippedNodes, as_written, substitute
+from dyn_service.graph.launch.substitutions import FileValues, as_written, substitute
 from dyn_service.graph.middleware import topics
 from dyn_service.graph.middleware.node_kind import typed
 from dyn_service.graph.middleware.telemetry import NodeTelemetry
 from dyn_service.graph.nodes.registry import PACKAGE, Kind, Registry, clash
 from dyn_service.support.arguments import full_name
 from dyn_service.support.documents import Document, parse_document, read_document
-from dyn_service.support.logs import LEVELS, Level
+from dyn_service.support.logs import Level
 from dyn_service.support.parameters import Parameters, section_names, strangers
 from dyn_service.support.shipped import find_parameter_file
 from dyn_service.support.suggestions import did_you_mean
@@ -80,8 +81,7 @@ def make_plan(
             raise document.fault(
                 f"section {section!r} is for none of the launch's nodes: {', '.join(planner.nodes)}{near}", place[:-1]
             )
-    processes, messages = tuple(planner.processes), tuple(planner.messages)
-    return LaunchPlan(launch.path, planner.values, processes, planner.registry, messages)
+    return LaunchPlan(launch.path, planner.values, tuple(planner.processes), planner.registry, tuple(planner.messages))
 
 
 class _Planner:
@@ -102,15 +102,19 @@ class _Planner:
         self.nodes: list[str] = []
         self.skipped_nodes: list[str] = []
         self._names: set[str] = set()
-        self._depth = 0
+        self._files: list[tuple[Path, bool]] = []  # that include each other, and whether they are skipped
 
-    def run(self, launch: LaunchFile, given: Mapping[str, str]) -> None:
-        """Plans one file; `given`: the arguments from an including file."""
-        self._depth += 1
-        if self._depth > _MAX_INCLUDES:
+    def run(self, launch: LaunchFile, given: Mapping[str, str], *, skipped: bool = False) -> None:
+        """Plans one file. given: the arguments from an including file. skipped: see `_FilePlanner`."""
+        if len(self._files) == _MAX_INCLUDES:
             raise launch.document.fault(f"launch files include each other more than {_MAX_INCLUDES} deep")
-        _FilePlanner(self, launch, given).walk(launch.actions)
-        self._depth -= 1
+        if (launch.path, True) in self._files:
+            return  # skipped files may include each other if a condition ends the recursion
+        self._files.append((launch.path, skipped))
+        try:
+            _FilePlanner(self, launch, given, skipped=skipped).walk(launch.actions)
+        finally:
+            self._files.pop()
 
     def list_declared(self) -> str:
         """Returns the declared arguments with their defaults, as text."""
@@ -131,42 +135,54 @@ class _Planner:
 
 
 class _FilePlanner(FileValues):
-    """The actions of one file."""
+    """The actions of one file.
 
-    def __init__(self, planner: _Planner, launch: LaunchFile, given: Mapping[str, str]) -> None:
+    skipped: Whether a condition was false. Then only the names of the nodes are taken, because parameter files may have
+    sections for them, and errors (a missing include, a variable of a branch that was not taken) are ignored.
+    """
+
+    def __init__(self, planner: _Planner, launch: LaunchFile, given: Mapping[str, str], *, skipped: bool) -> None:
         super().__init__(launch, planner.environment, planner.folder)
         self.planner = planner
         self.given = given
+        self.skipped = skipped
+        self.variables |= given if skipped else {}
 
     def walk(self, actions: tuple[Placed, ...]) -> None:
         for placed in actions:
-            self._one(placed.action, placed.place)
+            with suppress(DynError) if self.skipped else nullcontext():
+                self._one(placed.action, placed.place)
 
     def _one(self, action: Any, place: Place) -> None:
         if isinstance(action, schema.Arg):
             self._arg(action, place)
-            return
-        if not self.condition(action, place):
-            unread = SkippedNodes(self.launch, self.environment, self.folder, set())
-            self.planner.skipped_nodes += unread.names(action, place, self.variables, self.namespace)
-            return
-        if isinstance(action, schema.Let):
+        elif not self.skipped and not self.condition(action, place):
+            scope = (dict(self.variables), self.namespace)
+            self.skipped = True
+            self.walk((Placed(action, place),))
+            self.skipped = False
+            self.variables, self.namespace = scope
+        elif isinstance(action, schema.Let):
             self.variables[action.name] = self.text(action.value, (*place, "value"))
         elif isinstance(action, schema.PushRosNamespace):
             self.namespace = full_name(self.namespace, self.text(action.namespace, (*place, "namespace")))
-        elif isinstance(action, schema.LogMessage):
-            self._log(action, place)
+        elif isinstance(action, schema.Log) and not self.skipped:
+            self.planner.messages.append((action.level, self.text(action.message, (*place, "message"))))
         elif isinstance(action, schema.Group):
             self._group(action, place)
         elif isinstance(action, schema.Include):
             self._include(action, place)
         elif isinstance(action, schema.NodeAction):
             self._node(action, place)
-        elif isinstance(action, schema.Executable):
+        elif isinstance(action, schema.Executable) and not self.skipped:
             self._executable(action, place)
 
     def _arg(self, action: schema.Arg, place: Place) -> None:
         planner = self.planner
+        if self.skipped:
+            if action.default is not None:
+                self.variables.setdefault(action.name, self.text(action.default, place))
+            return
         planner.declared.setdefault(action.name, action)
         if action.name in self.given:
             value = self.given[action.name]
@@ -187,15 +203,6 @@ class _FilePlanner(FileValues):
         self.variables[action.name] = value
         planner.values.setdefault(action.name, value)
 
-    def _log(self, action: schema.LogMessage, place: Place) -> None:
-        level = str(place[-1]).removeprefix("log_")
-        if isinstance(action, schema.Log):
-            level = self.text(action.level, (*place, "level")).lower()
-        known = next((one for one in LEVELS if one == level), None)
-        if known is None:
-            raise self.document.fault(f"expected one of {', '.join(LEVELS)}, got {level!r}", (*place, "level"))
-        self.planner.messages.append((known, self.text(action.message, (*place, "message"))))
-
     def _group(self, action: schema.Group, place: Place) -> None:
         keep = self.truth(action.scoped, (*place, "scoped"))
         before = (dict(self.variables), self.namespace)
@@ -214,12 +221,12 @@ class _FilePlanner(FileValues):
         with self.located((*place, "file")):
             launch = schema.read_launch_file(path)
         declared = {placed.action.name for placed in launch.actions if isinstance(placed.action, schema.Arg)}
-        for name in given:
+        for name in () if self.skipped else given:
             if name not in declared:
                 raise self.document.fault(
                     f"{path.name} declares no argument {name!r}{suggestion(name, declared)}", places[name]
                 )
-        self.planner.run(launch, given)
+        self.planner.run(launch, given, skipped=self.skipped)
 
     def _process(self, action: Any, place: Place, name: str) -> ProcessPlan:
         on_exit = None if action.on_exit is None else self.text(action.on_exit, (*place, "on_exit"))
@@ -266,9 +273,13 @@ class _FilePlanner(FileValues):
     def _node(self, action: schema.NodeAction, place: Place) -> None:
         executable = self.text(action.exec, (*place, "exec"))
         package = self.text(action.pkg, (*place, "pkg"))
-        default_name, program, kind = self._program(package, executable, place)
+        default_name = Path(executable.removesuffix(".py")).name
         name = default_name if action.name is None else self.text(action.name, (*place, "name"))
         namespace = full_name(self.namespace, self.text(action.namespace, (*place, "namespace")))
+        if self.skipped:
+            self.planner.skipped_nodes.append(full_name(namespace, name))
+            return
+        program, kind = self._program(package, executable, place)
         self.planner.nodes.append(full_name(namespace, name))
         parameters = Parameters()
         ros = ["--ros-args", "-r", f"__node:={name}", "-r", f"__ns:={namespace}"]
@@ -313,17 +324,15 @@ class _FilePlanner(FileValues):
         )
         self.planner.add(plan)
 
-    def _program(self, package: str, executable: str, place: Place) -> tuple[str, list[str], Kind | None]:
-        """Returns a node's default name, Python's arguments and the declaration, for a node of a package or of a
-        file.
-        """
+    def _program(self, package: str, executable: str, place: Place) -> tuple[list[str], Kind | None]:
+        """Returns Python's arguments and the declaration, for a node of a package or of a file."""
         at = (*place, "exec")
         if executable.endswith(".py"):
             if package:
                 raise self.document.fault(f"{executable!r} is a Python file: remove 'pkg'", (*place, "pkg"))
             file = self.launch.path.parent / executable
             with self.located(at):
-                return file.stem, [str(file)], self._declared(executable, self.planner.registry.in_file(file), at)
+                return [str(file)], self._declared(executable, self.planner.registry.in_file(file), at)
         if not package:
             raise self.document.fault("missing 'pkg': the package of the node, or a Python file as 'exec'", place)
         for key, word in (("pkg", package), ("exec", executable)):
@@ -339,7 +348,7 @@ class _FilePlanner(FileValues):
         elif package == PACKAGE:  # all nodes of this package are registered; nodes of other packages may not be
             near = suggestion(executable, self.planner.registry.names(package))
             raise self.document.fault(f"package {package!r} has no node {executable!r}{near}", at)
-        return executable, ["-m", self.planner.registry.module(package, executable)], kind
+        return ["-m", self.planner.registry.module(package, executable)], kind
 
     def _declared(self, name: str, kind: Kind, place: Place) -> Kind:
         """Returns the kind after checking that its panels do not conflict with others in the report."""
@@ -428,9 +437,7 @@ class ProcessPlan:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """The processes of a launch in the order of the file, the values of its arguments, its nodes, and its messages with
-    their levels.
-    """
+    """The processes of a launch in the order of the file, the values of its arguments, its nodes, its messages."""
 
     file: Path
     arguments: Mapping[str, str]

@@ -29,6 +29,7 @@ from typing import IO, Any
 import numpy as np
 
 from dyn_service import __version__
+from dyn_service.graph.launch.cpu_time import cause_of_delays
 from dyn_service.graph.launch.planner import LaunchPlan
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.node_kind import Section
@@ -158,7 +159,7 @@ def report_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome, parts: 
             ],
             "on_time": outcome.on_time,
             "timing": outcome.timing,
-            "cpu": None if outcome.cpu is None else asdict(outcome.cpu),
+            "cpu": dict(outcome.cpu),
             "cause": cause(plan, outcome),
         },
         "processes": [
@@ -185,9 +186,8 @@ def cause(plan: LaunchPlan, outcome: Outcome) -> str | None:
     """Returns why a run was late, with advice; None for a run that was not."""
     if outcome.on_time is not False:
         return None
-    cpu = "the system reports no CPU times" if outcome.cpu is None else outcome.cpu.cause
     add = "add clock:=lockstep" if "clock" in plan.arguments else "set the plant's parameter clock: lockstep"
-    return f"late: {cpu}. For a run that does not depend on the machine, {add}"
+    return f"late: {cause_of_delays(outcome.cpu)}. For a run that does not depend on the machine, {add}"
 
 
 def _cpu(node: NodeTelemetry | None) -> dict[str, float | None]:
@@ -371,16 +371,16 @@ def _verdicts(outcome: Mapping[str, Any]) -> str:
     words = {True: "met", False: "broken", None: "not judged"}
     rows = [
         [
-            html.cell(one["about"]),
-            html.cell(f"<b>{escape(one['node'])}</b>"),
-            html.state(words[one["passed"]], good=one["passed"]),
-            html.cell(escape(one["sentence"])),
+            html.cell(row["subject"], label="bound on"),
+            html.cell(f"<b>{escape(row['node'])}</b>"),
+            html.state(words[row["passed"]], good=row["passed"]),
+            html.cell(escape(row["sentence"])),
         ]
-        for one in sorted(outcome["verdicts"], key=lambda verdict: verdict["about"])
+        for row in sorted(outcome["verdicts"], key=lambda verdict: verdict["subject"])
     ]
     if not rows:
         return html.section("verdicts", "Verdicts", "Nothing was judged: no node of this launch has bounds.")
-    return html.section("verdicts", "Verdicts", html.table(rows, ("bound on", "node", "", ""), "verdicts"))
+    return html.section("verdicts", "Verdicts", html.table(rows, ("bound on", "node", "", ""), "nodes verdicts"))
 
 
 def _findings(faults: Sequence[str], notes: Sequence[str], parts: Sequence[Shown]) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from dyn_service.support.documents import Document, read_document
-from dyn_service.support.logs import LEVELS
+from dyn_service.support.logs import LEVELS, Level
 from dyn_service.support.validation import Place, suggestion
 
 Text = str | int | float | bool
@@ -88,16 +88,11 @@ class PushRosNamespace(_Action, kw_only=True):
     namespace: Text
 
 
-class LogMessage(_Action, kw_only=True):
-    """Logs a message at the level in the action's name, `log_info`."""
+class Log(_Action, kw_only=True):
+    """Logs a message; the action `log_info` has its level in its name."""
 
     message: Text
-
-
-class Log(LogMessage, kw_only=True):
-    """Logs a message at a level."""
-
-    level: Text = "info"
+    level: Level = "info"
 
 
 class _Process(_Action, kw_only=True, rename={"if_": "if", "launch_prefix": "launch-prefix"}):
@@ -170,7 +165,7 @@ ACTIONS: dict[str, type[msgspec.Struct]] = {
     "push_ros_namespace": PushRosNamespace,
     "push-ros-namespace": PushRosNamespace,
     "log": Log,
-    **{f"log_{level}": LogMessage for level in LEVELS},
+    **{f"log_{level}": Log for level in LEVELS},
 }
 
 
@@ -220,6 +215,8 @@ def actions_of(document: Document, values: Any, place: Place) -> tuple[Placed, .
             raise document.fault(f"unknown action {name!r}{suggestion(name, ACTIONS)}", at)
         if kind is Group and isinstance(body, list):
             body = {"children": body}
+        if name.startswith("log_") and isinstance(body, dict):
+            body = {"level": name.removeprefix("log_"), **body}
         if not isinstance(body, dict):
             raise document.fault(f"expected a map of keys, got {_kind(body)}", (*at, name))
         placed.append(Placed(document.convert(body, kind, (*at, name)), (*at, name)))

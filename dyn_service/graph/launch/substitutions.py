@@ -24,10 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.graph.launch import schema
 from dyn_service.graph.launch.schema import Arg, Group, Include, LaunchFile, Text, inner_actions, read_launch_file
 from dyn_service.graph.middleware import topics
-from dyn_service.support.arguments import full_name
 from dyn_service.support.documents import ConfigurationError, Document, parse_document
 from dyn_service.support.shipped import package_share
 from dyn_service.support.validation import Place, suggestion
@@ -259,69 +257,6 @@ def as_written(value: Text) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
-
-
-_MAX_FILES = 64
-
-
-class SkippedNodes(FileValues):
-    """The names of nodes in an action whose condition is false; parameter files may have sections for them.
-
-    Errors in such an action (a missing include, a variable of a branch that was not taken) are ignored, because nothing
-    of it is started.
-    """
-
-    def __init__(
-        self, launch: LaunchFile, environment: Mapping[str, str], folder: Path | None, seen: set[tuple[Path, str]]
-    ) -> None:
-        super().__init__(launch, environment, folder)
-        self._seen = seen
-        self._found: list[str] = []
-
-    def names(self, action: Any, place: Place, variables: Mapping[str, str], namespace: str) -> list[str]:
-        """Returns the full names of the nodes of an action at `place`, with the given variables and namespace."""
-        self.variables, self.namespace = dict(variables), namespace
-        self._take(action, place)
-        return self._found
-
-    def _take(self, action: Any, place: Place) -> None:
-        try:
-            self._one(action, place)
-        except DynError:
-            return
-
-    def _one(self, action: Any, place: Place) -> None:
-        if isinstance(action, schema.Arg):
-            if action.default is not None:
-                self.variables.setdefault(action.name, self.text(action.default, place))
-        elif isinstance(action, schema.Let):
-            self.variables[action.name] = self.text(action.value, place)
-        elif isinstance(action, schema.PushRosNamespace):
-            self.namespace = full_name(self.namespace, self.text(action.namespace, place))
-        elif isinstance(action, schema.NodeAction):
-            executable = self.text(action.exec, place).removesuffix(".py")
-            name = Path(executable).name if action.name is None else self.text(action.name, place)
-            self._found.append(full_name(full_name(self.namespace, self.text(action.namespace, place)), name))
-        elif isinstance(action, schema.Group):
-            before = (dict(self.variables), self.namespace)
-            for placed in schema.inner_actions(self.document, action, place):
-                self._take(placed.action, placed.place)
-            if truth(self.text(action.scoped, place)):
-                self.variables, self.namespace = before
-        elif isinstance(action, schema.Include):
-            self._include(action, place)
-
-    def _include(self, action: schema.Include, place: Place) -> None:
-        path = (self.launch.path.parent / self.text(action.file, place)).resolve()
-        if (path, self.namespace) in self._seen or len(self._seen) >= _MAX_FILES:
-            return  # files may include each other if a condition ends the recursion
-        self._seen.add((path, self.namespace))
-        inner = SkippedNodes(schema.read_launch_file(path), self.environment, self.folder, self._seen)
-        given = {self.text(pair.name, place): self.text(pair.value, place) for _, pair in action.given()}
-        inner.variables, inner.namespace = given, "/"
-        for placed in inner.launch.actions:
-            inner._take(placed.action, placed.place)
-        self._found += inner._found
 
 
 def show_arguments(path: Path | str) -> list[str]:

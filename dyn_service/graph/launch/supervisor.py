@@ -34,13 +34,13 @@ import zmq
 import zmq.asyncio
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.launch.cpu_time import CpuShares, CpuTime
+from dyn_service.graph.launch.cpu_time import Ticks, cpu_shares, cpu_ticks
 from dyn_service.graph.launch.orphan_cleanup import send
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.middleware import telemetry, topics
 from dyn_service.graph.middleware.telemetry import ENDPOINT, RESTARTS, Beat, Ready, TelemetryStore
-from dyn_service.graph.report.verdicts import About, Verdict
+from dyn_service.graph.report.verdicts import Subject, Verdict
 
 DRAIN_S = 0.2
 NOT_CLEAN, LATE = 3, 4
@@ -57,7 +57,7 @@ class Outcome:
     """How a launch ended.
 
     faults: one line each; without faults the exit status is 0. verdicts: with the names of their nodes. check: whether
-    the exit status depends on the bounds. cpu: shares of the CPU time while all processes were ready, if known.
+    the exit status depends on the bounds. cpu: see `cpu_shares`, while all processes were ready.
     """
 
     reason: str = ""
@@ -66,24 +66,21 @@ class Outcome:
     running_s: float = 0.0
     verdicts: list[tuple[str, Verdict]] = field(default_factory=list)
     check: bool = False
-    cpu: CpuShares | None = None
+    cpu: Mapping[str, float] = field(default_factory=dict)
 
-    def broken(self, about: About) -> list[str]:
+    def broken(self, subject: Subject) -> list[str]:
         """Returns a sentence for each bound on the robot, or on the timing, that was not met."""
-        verdicts = self._about(about)
-        return [f"{node}: {verdict.sentence}" for node, verdict in verdicts if verdict.passed is False]
+        return [f"{node}: {verdict.sentence}" for node, verdict in self._on(subject) if verdict.passed is False]
 
     @property
     def clean(self) -> bool | None:
         """Whether there was no fault and the robot met every bound; None if none of them could be judged."""
-        if self.faults or self.broken("robot"):
-            return False
-        return True if self._judged("robot") else None
+        return False if self.faults else self._met("robot")
 
     @property
     def on_time(self) -> bool | None:
         """Whether every bound on the timing was met; None if none of them could be judged, as in lockstep."""
-        return not self.broken("timing") if self._judged("timing") else None
+        return self._met("timing")
 
     @property
     def exit_code(self) -> int:
@@ -97,28 +94,28 @@ class Outcome:
     @property
     def verdict(self) -> str:
         """The verdict on the robot as text: `clean, 4 bounds met`."""
-        judged, broken = self._judged("robot"), len(self.broken("robot"))
-        if broken:
-            return f"not clean, {broken} of {_bounds(judged)} broken"
-        return "not clean" if self.faults else f"clean, {_bounds(judged)} met" if judged else "nothing judged"
+        if self.faults and not self.broken("robot"):
+            return "not clean"
+        return self._words("robot", "clean", "not clean") or "nothing judged"
 
     @property
     def timing(self) -> str:
         """The verdict on the timing as text: `on time, 3 bounds met`; empty if none could be judged."""
-        judged, broken = self._judged("timing"), len(self.broken("timing"))
-        if not judged:
-            return ""
-        return f"late, {broken} of {_bounds(judged)} broken" if broken else f"on time, {_bounds(judged)} met"
+        return self._words("timing", "on time", "late")
 
-    def _about(self, about: About) -> list[tuple[str, Verdict]]:
-        return [(node, verdict) for node, verdict in self.verdicts if verdict.about == about]
+    def _judged(self, subject: Subject) -> int:
+        return sum(verdict.passed is not None for _, verdict in self._on(subject))
 
-    def _judged(self, about: About) -> int:
-        return sum(verdict.passed is not None for _, verdict in self._about(about))
+    def _on(self, subject: Subject) -> list[tuple[str, Verdict]]:
+        return [(node, verdict) for node, verdict in self.verdicts if verdict.subject == subject]
 
+    def _met(self, subject: Subject) -> bool | None:
+        return not self.broken(subject) if self._judged(subject) else None
 
-def _bounds(count: int) -> str:
-    return f"{count} bound{'' if count == 1 else 's'}"
+    def _words(self, subject: Subject, good: str, bad: str) -> str:
+        judged, broken = self._judged(subject), len(self.broken(subject))
+        bounds = f"{judged} bound{'' if judged == 1 else 's'}"
+        return f"{bad}, {broken} of {bounds} broken" if broken else f"{good}, {bounds} met" if judged else ""
 
 
 @dataclass
@@ -147,7 +144,7 @@ class Supervisor:
         self.store = TelemetryStore()
         self.outcome = Outcome()
         self.ready_s: float | None = None
-        self._cpu: CpuTime | None = None
+        self._cpu: Ticks | None = None
         self._runtime = runtime
         self._listener = listener
         self._stop = asyncio.Event()
@@ -194,8 +191,7 @@ class Supervisor:
             await self._watch(duration_s)
         finally:
             self.outcome.running_s = self.running_s
-            if self._cpu is not None and (now := CpuTime.now()) is not None:
-                self.outcome.cpu = now.since(self._cpu)
+            self.outcome.cpu = cpu_shares(self._cpu, cpu_ticks())
             await self._shut_down(runs)
             await asyncio.sleep(DRAIN_S)
             for task in (listening, *others):
@@ -222,7 +218,7 @@ class Supervisor:
             self._look_for_failures()
             await self._wait_for_change(WATCH_PERIOD_S)
             waited_s += WATCH_PERIOD_S
-        self._cpu = CpuTime.now()
+        self._cpu = cpu_ticks()
         self.ready_s = time.monotonic()
         if not self._stop.is_set():
             self._listener.notice(f"ready: {len(self.processes)} processes")

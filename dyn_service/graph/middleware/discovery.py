@@ -45,7 +45,7 @@ class Discovery:
     def entries(self, topic: str = "") -> list[NodeEntry]:
         """Returns the registered entries of all nodes; with a topic, of the launch that publishes it."""
         launch = self.launch_of(topic) if topic else None
-        return [found.entry for found in self.nodes() if launch in (None, found.folder)]
+        return [node.entry for node in self.nodes() if launch in (None, node.folder)]
 
     def launch_of(self, topic: str) -> Path | None:
         """Returns the folder of the launch that publishes a topic, or None. As long as it does, launches that begin
@@ -54,7 +54,7 @@ class Discovery:
         Raises:
             FailedPreconditionError: Several launches publish it.
         """
-        folders = {found.folder for found in self.nodes() if any(e.name == topic for e in found.entry.publishers)}
+        folders = {node.folder for node in self.nodes() if any(e.name == topic for e in node.entry.publishers)}
         launch = self._launches.get(topic)
         if launch not in folders:
             if len(folders) > 1:
@@ -71,7 +71,7 @@ class Discovery:
             NotFoundError: The node does not exist.
             FailedPreconditionError: Several nodes have this name.
         """
-        return self._one("node", name, [(found.entry.name, found.folder, found) for found in self.nodes()])
+        return self._one("node", name, [(node.entry.name, node.folder, node) for node in self.nodes()])
 
     def servers(self) -> list[tuple[Found, str]]:
         """Returns the dynamics servers of running launches, each with its first endpoint."""
@@ -79,8 +79,13 @@ class Discovery:
 
     def service(self, name: str) -> tuple[Found, End]:
         """Returns the node and the endpoint of the service with this full name."""
-        ends = [(end.name, found.folder, (found, end)) for found in self.nodes() for end in found.entry.services]
+        ends = [(end.name, node.folder, (node, end)) for node in self.nodes() for end in node.entry.services]
         return self._one("service", name, ends)
+
+    def placed(self, pairs: Iterable[tuple[str, Path]]) -> list[str]:
+        """Returns names, each with the folder of its launch if nodes of several launches are running."""
+        folders = {node.folder for node in self.nodes()}
+        return [f"{name} in {folder}" if len(folders) > 1 else name for name, folder in sorted(pairs)]
 
     def topics(self) -> dict[str, set[str]]:
         """Returns the types of each topic, by its full name."""
@@ -136,27 +141,20 @@ def full(name: str) -> str:
     return name if name.startswith("/") or "://" in name else f"/{name}"
 
 
-def placed(pairs: Iterable[tuple[str, Path]]) -> list[str]:
-    """Returns names, each with the folder of its launch if they belong to several launches."""
-    listed = sorted(pairs)
-    several = len({folder for _, folder in listed}) > 1
-    return [f"{name} in {folder}" if several else name for name, folder in listed]
-
-
 def _ambiguous(message: str, folders: Iterable[Path]) -> FailedPreconditionError:
-    listed = ", ".join(sorted(map(str, folders)))
-    return FailedPreconditionError(f"{message}: choose a launch by {RUNTIME_DIR}=FOLDER, one of {listed}")
+    choices = ", ".join(sorted(map(str, folders)))
+    return FailedPreconditionError(f"{message}: choose a launch by {RUNTIME_DIR}=FOLDER, one of {choices}")
 
 
-def _hint(name: str, known: Iterable[tuple[str, Path]], what: str) -> str:
-    """Returns the nearest of the known names, or else all, with the launches that they belong to."""
-    pairs = sorted(set(known))
-    near = closest(name, (other for other, _ in pairs))
+def _hint(name: str, candidates: Iterable[tuple[str, Path]], plural: str) -> str:
+    """Returns the nearest of the candidates, or else all, with the launches that they belong to."""
+    pairs = sorted(set(candidates))
+    nearest = closest(name, (candidate for candidate, _ in pairs))
     launches: dict[Path, list[str]] = {}
-    for other, folder in pairs:
-        if near in (None, other):
-            launches.setdefault(folder, []).append(other)
-    if near is not None:
-        return f"; did you mean {near!r}? It is in {' and '.join(map(str, launches))}"
-    listed = "; ".join(f"{', '.join(names[:12])} in {folder}" for folder, names in launches.items())
-    return f"; the {what} are {listed}" if listed else f"; there are no {what}"
+    for candidate, folder in pairs:
+        if nearest in (None, candidate):
+            launches.setdefault(folder, []).append(candidate)
+    if nearest is not None:
+        return f"; did you mean {nearest!r}? It is in {' and '.join(map(str, launches))}"
+    text = "; ".join(f"{', '.join(names[:12])} in {folder}" for folder, names in launches.items())
+    return f"; the {plural} are {text}" if text else f"; there are no {plural}"

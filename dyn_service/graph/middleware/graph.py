@@ -159,7 +159,7 @@ class Graph:
         self._entries = tuple(sorted(living, key=lambda entry: (entry.name, entry.token)))
         self._remove_sockets(dead)
         self._changed_ns = before
-        self._settled = not dead and time.time_ns() - before > _UNSETTLED_NS
+        self._settled = time.time_ns() - before > _UNSETTLED_NS
         return self._entries
 
     def _time_ns(self) -> int:

@@ -108,9 +108,7 @@ def more(title: str, html: str, *, opened: bool = False) -> str:
 
 
 def table(rows: Iterable[Iterable[str]], head: Iterable[str] = (), kind: str = "") -> str:
-    """Returns a table. rows: of cells, `cell` or `state`. kind: `nodes` or `verdicts`, whose rows are lists or
-    paragraphs on a narrow screen.
-    """
+    """Returns a table. rows: of cells, `cell` or `state`. kind: `nodes`: a narrow screen shows each row as a list."""
     top = "".join(f"<th>{escape(text)}</th>" for text in head)
     body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
     kind = f' class="{kind}"' if kind else ""
@@ -140,7 +138,8 @@ def numbers(content: Mapping[str, Any]) -> str:
     said = [f"<dl>{rows}</dl>"] if rows else []
     for name, listed in tables.items():
         keys = list(dict.fromkeys(key for row in listed for key in row))
-        shown = table(([_number(row.get(key)) for key in keys] for row in listed), map(str, keys))
+        rows_of_cells = ([_number(row.get(key), str(key)) for key in keys] for row in listed)
+        shown = table(rows_of_cells, map(str, keys), "nodes numbers")
         said.append(f"<h4>{escape(name)}</h4>{shown}")
     return "".join(said)
 
@@ -157,8 +156,9 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, list | tuple) and bool(value) and all(isinstance(row, Mapping) for row in value)
 
 
-def _number(value: Any) -> str:
-    return cell(_said(value), "number" if isinstance(value, int | float) and not isinstance(value, bool) else "")
+def _number(value: Any, label: str) -> str:
+    kind = "number" if isinstance(value, int | float) and not isinstance(value, bool) else ""
+    return cell(_said(value), kind, label)
 
 
 def _said(value: Any) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.support.parameters import NotNegative
 
-About = Literal["robot", "timing"]
+Subject = Literal["robot", "timing"]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 MOVES = 0.2
 """A reference that spans less than this share of the bound on the error counts as constant."""
@@ -64,7 +64,7 @@ class Verdict:
     """A measured value and its bound, in `unit`. value: None if it was not judged, NaN if it could not be computed.
 
     least: whether the bound is a minimum, else it is a maximum. detail: joint and time; or why it was not judged.
-    about: what the bound is on.
+    subject: what the bound is on.
     """
 
     what: str
@@ -73,7 +73,7 @@ class Verdict:
     unit: str = ""
     detail: str = ""
     least: bool = False
-    about: About = "robot"
+    subject: Subject = "robot"
 
     @property
     def passed(self) -> bool | None:

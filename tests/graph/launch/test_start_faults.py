@@ -170,6 +170,38 @@ def test_a_section_may_be_for_a_node_that_is_left_out(folder: Path, action: str)
     assert unnamed(fault(folder), "both.yaml:4", "'spair'") == []
 
 
+def test_what_is_left_out_leaves_nothing_behind(folder: Path) -> None:
+    """Of its actions only the nodes' names are taken, also behind one that cannot be read, from files that include each
+    other, and for each of their arguments.
+    """
+    for name, other in ("bc", "cb"):
+        (folder / f"{name}.launch.yaml").write_text(
+            "launch:\n  - arg: {name: it, default: plain}\n"
+            f"  - include: {{file: {other}.launch.yaml, arg: [{{name: it, value: deep}}]}}\n"
+            f"  - node: {{pkg: dyn_service, exec: plant, name: {name}_$(var it)}}\n"
+        )
+    file, both = folder / "a.launch.yaml", folder / "both.yaml"
+    file.write_text(
+        LAUNCH.replace("PLANT", str(folder / "plant.yaml")).replace("BOTH", str(both))
+        + "  - group:\n      if: false\n      scoped: false\n      children:\n"
+        "        - let: {name: a, value: $(var b)}\n        - let: {name: c, value: d}\n"
+        "        - push_ros_namespace: {namespace: arm}\n        - log_info: {message: lost}\n"
+        "        - executable: {cmd: 'true'}\n        - include: {file: gone.launch.yaml}\n"
+        "        - include: {file: b.launch.yaml}\n"
+        "        - include: {file: b.launch.yaml, arg: [{name: it, value: given}]}\n"
+        "        - node: {pkg: x, exec: y, name: last}\n"
+        "  - node: {pkg: dyn_service, exec: plant, name: here, param: [{name: robot, value: $(var c panda)}]}\n"
+    )
+    names = ["b_plain", "b_given", "c_deep", "arm/last"]
+    both.write_text("/**:\n" + SECTION + "".join(f"/{name}:\n{SECTION}" for name in names))
+    plan = make_plan(read_launch_file(file), {}, folder=folder)
+    assert [process.name for process in plan.processes] == ["plant", "control", "here"]
+    assert plan.processes[-1].parameters["robot"] == "panda"
+    assert (plan.messages, dict(plan.arguments)) == ((), {})
+    with pytest.raises(InvalidArgumentError, match="unknown launch argument 'it'"):
+        make_plan(read_launch_file(file), {"it": "x"}, folder=folder)
+
+
 @pytest.mark.parametrize(
     "broken", ["include: {file: gone.launch.yaml, if: false}", "let: {name: a, value: $(var b), if: 0}"]
 )

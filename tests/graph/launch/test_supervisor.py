@@ -16,6 +16,7 @@ from rich.console import Console
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.launch import launch_file, orphan_cleanup
+from dyn_service.graph.launch import supervisor as supervision
 from dyn_service.graph.launch.runtime import Runtime
 from tests.phrases import naming, unnamed
 
@@ -100,6 +101,52 @@ def wait_for(condition, what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.02)
+
+
+ARMED_LATER = """
+import sys, time
+from pathlib import Path
+import msgspec
+from dyn_service.graph.middleware.node_kind import NodeKind
+
+class Parameters(msgspec.Struct):
+    armed: str
+
+def main(node):
+    telemetry = node.telemetry
+    telemetry.facts({"clock": "real_time", "law": "a plant and its controller in one node"})
+    telemetry.stats({"armed": 0})
+    telemetry.ready()
+    time.sleep(0.5)
+    Path(node.parameters.armed).touch()
+    telemetry.stats({"armed": 1})
+    while not node.stop.requested:
+        time.sleep(0.02)
+
+NODE = NodeKind("later", Parameters, main)
+if __name__ == "__main__":
+    raise SystemExit(NODE.run())
+"""
+
+
+def test_a_launch_is_ready_and_its_time_begins_when_its_plant_is_armed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "ARMED_TIMEOUT_S", PATIENCE_S)
+    armed = tmp_path / "armed"
+    (tmp_path / "later.py").write_text(ARMED_LATER, "utf-8")
+    (tmp_path / "a.launch.yaml").write_text(
+        f"launch: [{{node: {{exec: later.py, param: [{{name: armed, value: {armed}}}]}}}}]", "utf-8"
+    )
+    there: list[bool] = []
+
+    class Screen(io.StringIO):
+        def write(self, text: str, /) -> int:
+            there.extend([armed.exists()] if "ready: 1 processes" in text else [])
+            return super().write(text)
+
+    assert launch_file(tmp_path / "a.launch.yaml", duration_s=0.1, console=Console(file=Screen(), width=200)) == 0
+    assert there == [True]
 
 
 def test_runs_until_its_time_is_over(launch: Launch) -> None:

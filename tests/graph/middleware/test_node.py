@@ -118,6 +118,9 @@ def test_a_service_that_is_not_there_or_does_not_answer(nodes: Nodes) -> None:
     assert client.wait_for_service()
     with pytest.raises(DeadlineExceededError, match=naming("'/add'", "in time")):
         client.call(AddRequest(1), 0.02)  # nobody turns the server
+    pending = client.begin(AddRequest(1), 0.0)
+    assert client.turn()  # its time is over at once, not later
+    assert isinstance(pending.error, DeadlineExceededError)
     with pytest.raises(FailedPreconditionError, match="service '/add' is this node's own"):
         server.create_client("add", AddResponse).call(AddRequest(1))
     with pytest.raises(InvalidArgumentError, match="service '/add' already exists"):

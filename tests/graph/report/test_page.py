@@ -207,7 +207,7 @@ def page_of(
     parts: list[Shown], processes: tuple = (), columns: dict | None = None, verdicts: Sequence[Verdict] = ()
 ) -> str:
     names = [process["name"] for process in processes]
-    rows = [{"node": "n", "passed": v.passed, "sentence": v.sentence, "about": v.about} for v in verdicts]
+    rows = [{"node": "n", "passed": v.passed, "sentence": v.sentence, "subject": v.subject} for v in verdicts]
     outcome = {"exit_code": 0, "clean": True, "verdict": "clean, 1 bound met", "reason": "done", "faults": [],
                "verdicts": rows, "cause": None, "timing": "", "on_time": None}  # fmt: skip
     robot = {"name": None, "fingerprint": None}
@@ -254,6 +254,21 @@ def test_a_page_has_every_recorded_point() -> None:
         assert np.array_equal(numbers(times_of(charts, chart)), x.astype("<f4"))
     assert [chart["x"] for chart in charts[1:]] == [-1, -2]
     assert "recorded points" not in page
+
+
+def test_a_broken_line_stays_at_its_last_time() -> None:
+    """The x of a chart never falls, which its search for the nearest point needs."""
+    x = np.array([0.0, 1.0, 2.0, 9.0, 10.0])
+    page = page_of([Shown("n", "p", Section({}, charts={"h": [Card("c", [Chart(x, [Line("a", x)], "y")])]}))])
+    (chart,) = charts_of(page)
+    assert numbers(chart["x"]).tolist() == [0.0, 1.0, 2.0, 2.0, 9.0, 10.0]
+    assert np.flatnonzero(np.isnan(numbers(chart["lines"][0]["y"]))).tolist() == [3]
+
+
+def test_a_single_recorded_time_has_a_span() -> None:
+    chart = Chart(np.array([0.5]), [Line("a", np.zeros(1))], "y")
+    page = page_of([Shown("n", "p", Section({}, charts={"h": [Card("c", [chart])]}))])
+    assert 'data-begin="0.5" data-end="1.5"' in page
 
 
 def test_runs_too_long_for_a_page_keep_their_peaks_and_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

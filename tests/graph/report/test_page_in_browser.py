@@ -94,7 +94,7 @@ def test_no_table_is_cut_and_no_legend_takes_a_third_of_its_chart(tmp_path: Path
         "rate": "1000 Hz", "notes": "109 overruns, 1 stops, braked (released)", "round trip p50/p99": "280/3897 us",
         "missed": "104", "lost": "0", "error rms/max": "2.7e-05/1.9e-04",
     }  # fmt: skip
-    verdicts = [Verdict("lateness", 4.92, 10.0, "ms", "99.9 % of the periods; the latest 5.95 ms", about="timing"),
+    verdicts = [Verdict("lateness", 4.92, 10.0, "ms", "99.9 % of the periods; the latest 5.95 ms", subject="timing"),
                 Verdict("tracking error", None, 0.05, "rad", "the plant's motion was not recorded")]  # fmt: skip
     page_text = page_of([Shown("plant", "tracking", section)], processes, dict.fromkeys(names, cells), verdicts)
     (tmp_path / "index.html").write_text(page_text, "utf-8")

@@ -294,6 +294,9 @@ def test_lines_of_plots() -> None:
     t, x = with_gaps(np.array([0.0, 1.0, 2.0, 9.0, 10.0]), np.arange(5.0))
     np.testing.assert_array_equal(t, [0.0, 1.0, 2.0, np.nan, 9.0, 10.0])
     np.testing.assert_array_equal(x, [0.0, 1.0, 2.0, np.nan, 3.0, 4.0])
+    fast = np.array([0.0, 0.001, 0.002, 0.003, 0.053, 0.054, 0.124])  # a busy machine skips 50 ms, no row lacks
+    t, _ = with_gaps(fast, np.arange(7.0))
+    np.testing.assert_array_equal(t, [*fast[:6], np.nan, fast[6]])
     t = np.arange(10_000.0)
     spike = np.where(t == 7777.0, 5.0, 0.0)
     kept_t, kept = envelope(t, spike, 200)

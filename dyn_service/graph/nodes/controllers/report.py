@@ -69,7 +69,7 @@ def requests_section(controller: NodeTelemetry, store: TelemetryStore) -> Sectio
     content = _request_summary(controller, requests)
     clocks = {clock for node in store.nodes.values() if (clock := node.fact("clock")) is not None}
     deadline_s = None if clocks == {"lockstep"} else controller.fact("deadline_s") or 0.0  # in lockstep nothing is late
-    verdict = _verdict(content, controller.fact("late_share"), timed=deadline_s is not None)
+    verdict = _verdict(content, controller.fact("late_share"), real_time=deadline_s is not None)
     findings = _findings(content, requests, deadline_s, grave=verdict.passed is False)
     charts = {} if requests is None else {"Round trips": _round_trip_cards(requests, deadline_s)}
     return Section(content, _lines(content, deadline_s), charts=charts, findings=findings, verdicts=[verdict])
@@ -134,12 +134,12 @@ def _lines(requests: Mapping[str, Any], deadline_s: float | None) -> list[str]:
     return lines
 
 
-def _verdict(requests: Mapping[str, Any], share: float | None, *, timed: bool) -> Verdict:
+def _verdict(requests: Mapping[str, Any], share: float | None, *, real_time: bool) -> Verdict:
     """Verdict on the share of late and lost responses; not applicable in lockstep."""
     late, sent = requests["deadline_misses"] + requests["lost"], requests["sent"]
-    why_not = "nothing is late in lockstep" if not timed else "" if sent else "nothing was asked"
+    why_not = "nothing is late in lockstep" if not real_time else "" if sent else "nothing was asked"
     bound = math.inf if share is None else 100.0 * share
-    return Verdict("late answers", None if why_not else 100.0 * late / sent, bound, "%", why_not, about="timing")
+    return Verdict("late answers", None if why_not else 100.0 * late / sent, bound, "%", why_not, subject="timing")
 
 
 def _findings(

@@ -44,7 +44,7 @@ from dyn_service.graph.report.charts import (
     running_time,
     spans_of,
 )
-from dyn_service.graph.report.verdicts import About, PlantBounds, Verdict, share_under_command, sized
+from dyn_service.graph.report.verdicts import PlantBounds, Subject, Verdict, share_under_command, sized
 from dyn_service.model.configuration import Configuration
 
 
@@ -316,12 +316,14 @@ def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: Telemetry
     shares = [(100.0 * share, joint) for found in judged for joint, share in found.items()]
     most, joint = max(shares, default=(0.0, ""))
     # stops for commands that did not come in time, and no other stop: the robot did nothing wrong
-    about: About = "timing" if set(content["causes"]) == {"missed"} and not untimed else "robot"
+    subject: Subject = "timing" if set(content["causes"]) == {"missed"} and not untimed else "robot"
     found = [
-        Verdict("safe stops", content["stops"], bounds.safe_stops, "", stops, about=about),
-        Verdict("time under command", under, 100.0 * bounds.under_command, "%", no_command, least=True, about=about),
-        Verdict("lateness", late, 1e3 * bounds.late_s, "ms", how_late, about="timing"),
-        Verdict("time lost", lost, 100.0 * bounds.slipped, "%", untimed, about="timing"),
+        Verdict("safe stops", content["stops"], bounds.safe_stops, "", stops, subject=subject),
+        Verdict(
+            "time under command", under, 100.0 * bounds.under_command, "%", no_command, least=True, subject=subject
+        ),
+        Verdict("lateness", late, 1e3 * bounds.late_s, "ms", how_late, subject="timing"),
+        Verdict("time lost", lost, 100.0 * bounds.slipped, "%", untimed, subject="timing"),
         Verdict("time at limits", most, 100.0 * bounds.at_limits, "%", joint),
     ]
     if "plant" not in plant.recordings:
