@@ -405,6 +405,6 @@ def test_tau_of_a_recorded_row_was_held_from_the_previous_row_on(
     assert not caplog.records
     load_recording(arm.with_payload(Payload("lower_bar", 1.0)), tmp_path)
     assert arm.fingerprint in caplog.text  # a robot with other numbers explains another motion
-    # Both sides are those at t: accelerations by these efforts are the central differences, but for their jumps.
+    # All are those at t: accelerations by these efforts are the central differences, within the jumps of tau.
     a = arm.forward_dynamics(motion["q"], motion["v"], motion["tau"])
     assert np.abs(a - motion["a"])[1:-1].max() < 1e-2 * np.abs(a).max()
