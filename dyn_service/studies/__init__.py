@@ -2,7 +2,6 @@
 
 labels        `xarray.DataArray` and dask arrays as inputs of any query
 plan          the states of a study: grids, samples, recordings, by index
-recordings    recorded motions as q, v, a and tau
 keys          errors with the paths of keys
 design_loads  loads of bearings and drives by cause: envelopes, duration curves, duty cycles, a page
 closed_loop   rollouts with a compiled law as a query of a study: Monte Carlo

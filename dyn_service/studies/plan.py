@@ -26,10 +26,10 @@ from dyn_service.api.cost import overlay_lead
 from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.graph.bags.motions import recording
 from dyn_service.kernels import tiles
 from dyn_service.kernels.tiles import TILE
 from dyn_service.studies.keys import check_names, within, wrong
-from dyn_service.studies.recordings import recording
 from dyn_service.support import buffers
 from dyn_service.support.optional import load
 

@@ -21,13 +21,13 @@ from viser import uplot
 from dyn_service.api.queries import Array
 from dyn_service.control.joint_states import MULTI_DOF, ReceivedJointStates
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.graph.bags.motions import Motion
 from dyn_service.graph.bags.reader import BagReader
 from dyn_service.graph.middleware.discovery import Discovery, full
 from dyn_service.graph.middleware.node import LOOK_S
 from dyn_service.graph.middleware.pubsub import RawSubscription
 from dyn_service.graph.middleware.topic_tools import listening
 from dyn_service.graph.report.charts import running_time
-from dyn_service.graph.report.recorded import Motion
 from dyn_service.messages import Message, decode, ros_type
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import String

@@ -14,12 +14,12 @@ from dyn_service.control.plant.safety import RUNNING
 from dyn_service.control.plant.simulated import Actuators, RobotSensors, SimulatedRobot
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.graph.bags.motions import recording as load_recording
 from dyn_service.graph.middleware.telemetry import NodeTelemetry, Telemetry, TelemetryStore, decode
 from dyn_service.graph.nodes.plant.factory import ActuatorParameters, PlantParameters, make_plant
 from dyn_service.graph.nodes.plant.report import PlantRecording
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from dyn_service.sensors import Sensors
-from dyn_service.studies.recordings import recording as load_recording
 from tests.phrases import naming, unnamed
 
 CARRIED = {"payloads": [{"link": "lower_bar", "mass": 0.4, "com": [0.0, 0.0, 0.1]}]}

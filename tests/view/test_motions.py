@@ -12,11 +12,11 @@ import pytest
 from dyn_service.api import arrays
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.graph.bags.motions import of_report
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.report import write_report
 from dyn_service.graph.launch.supervisor import Hooks, ManagedProcess, Outcome
 from dyn_service.graph.middleware.telemetry import Facts, TelemetryStore
-from dyn_service.graph.report.recorded import of_report
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.geometry_msgs import Quaternion, Transform, Twist, Vector3, Wrench
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState

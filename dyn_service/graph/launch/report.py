@@ -35,12 +35,12 @@ from dyn_service.graph.middleware.node_kind import Section
 from dyn_service.graph.middleware.telemetry import NodeTelemetry, TelemetryStore
 from dyn_service.graph.report import page as html
 from dyn_service.graph.report.charts import Finding, Span
-from dyn_service.graph.report.recorded import RECORDING
 from dyn_service.graph.report.verdicts import Verdict
 
 SCHEMA = "dyn_service.launch_report/1"
 MAIN_FILE = "report.json"
 PAGE = "index.html"
+RECORDING = "recording.npz"
 _PACKAGES = ("numpy", "pyzmq", "msgpack", "msgspec", "casadi", "llvmlite", "matplotlib", "rich")
 _ROBOT = {"name": "robot", "fingerprint": "fingerprint", "joints": "joints"}
 """Keys of the report's `robot`, and their facts."""

@@ -2,7 +2,6 @@
 
 charts    charts, cards and findings; series reduced for them
 verdicts  bounds of a clean run, and verdicts on them
-recorded  the motion of a plant in the recording of a report
 page      building blocks of a page: its frame, tables, charts and pictures
 assets/   style and script of a page
 """
