@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from dyn_service import Robot
+from dyn_service.graph.bags.motions import recording
 from dyn_service.studies.design_loads import design_loads, duty_cycle
-from dyn_service.studies.plan import recording
 
 robot = Robot.from_urdf(Path(__file__).parent.parent / "urdf" / "ur5e.urdf")
 with tempfile.TemporaryDirectory() as folder:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -214,6 +215,9 @@ class TheoryQueries:
     """Queries of theory: forms of the equations for study and comparison, such as operators, blocks and momenta."""
 
     __slots__ = ()
+
+
+theory = partial(query, theory=True)
 
 
 class RobotQueries(TheoryQueries, RobotProperties, ABC):
@@ -593,7 +597,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         `frame` are the axes: "body" (the link's own, which in URDF are its inboard joint's) or "world".
         """
 
-    @query(
+    @theory(
         equation="Newton-Euler (19b)",
         kernel="articulated.branch_inertias",
         bodies="moving",
@@ -601,7 +605,6 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         inverts_mass_matrix=True,
         rejects_mimic=True,
         passive=("armature",),
-        theory=True,
     )
     def branch_inertias(
         self,
@@ -618,7 +621,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         `influence_operators`. Robots with mimic joints have no such factors.
         """
 
-    @query(equation="Newton-Euler Def. 1, 2, Figs. 2, 3", kernel="structure.topology", control=False, theory=True)
+    @theory(equation="Newton-Euler Def. 1, 2, Figs. 2, 3", kernel="structure.topology", control=False)
     def topology(self, *, bodies: Literal["moving", "links"] = "moving", out: Outs[Topology] = None) -> Topology:
         """Parents, ancestors, children and branches of the bodies, and the nilpotency of Phi.
 
@@ -626,7 +629,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         body per URDF link.
         """
 
-    @query(
+    @theory(
         equation="Newton-Euler Def. 1, (P3); D of (4), beta of (19b)",
         kernel={"D": "operators.influence_operators", "beta": "operators.yielding_operators"},
         bodies="moving",
@@ -635,7 +638,6 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         rejects_mimic=("beta",),
         passive={"D": (), "beta": ("armature",)},
         inertia=("beta",),
-        theory=True,
     )
     def influence_operators(
         self,
@@ -655,12 +657,11 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         maps its column's axes to its row's) or "world".
         """
 
-    @query(
+    @theory(
         equation="Newton-Euler (1)-(17): D, G, S, A, A-bar, M, M-bar, B, B-bar, Y, F-bar",
         kernel="operators.newton_euler_blocks",
         bodies="moving",
         control=False,
-        theory=True,
     )
     def newton_euler_blocks(
         self,
@@ -679,13 +680,12 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         F-bar is the sum of the weight and the wrenches on a body at its centre of mass, with Y = S.
         """
 
-    @query(
+    @theory(
         equation="Newton-Euler (18c) by 'Computing System Mass Matrix', steps 1 to 3",
         kernel="operators.mass_matrix_steps",
         bodies="moving",
         control=False,
         passive=("armature",),
-        theory=True,
     )
     def mass_matrix_steps(
         self,
@@ -731,7 +731,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     ) -> MomentumResult:
         """Generalised momenta p = M(q) v."""
 
-    @query(
+    @theory(
         equation="Hamilton (10), (P.5b); with method='mass_matrix' (P.5a)",
         kernel={
             "articulated": "hamilton.velocity_from_momentum",
@@ -741,7 +741,6 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         inverts_mass_matrix=True,
         cost_exponent={"articulated": 1, "mass_matrix": 3},
         passive=("armature",),
-        theory=True,
     )
     def velocity_from_momentum(
         self,
@@ -759,13 +758,12 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         For robots with mimic joints both are (P.5a).
         """
 
-    @query(
+    @theory(
         equation="Hamilton (2), (P.1e)-(P.1g), (P.3b)",
         kernel="hamilton.momentum_rate",
         control=False,
         inverts_mass_matrix=True,
         passive=PASSIVE_PARTS,
-        theory=True,
     )
     def momentum_rate(
         self,
@@ -782,13 +780,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     ) -> MomentumRateResult:
         """Rates of the generalised momenta under the efforts `tau`."""
 
-    @query(
-        equation="Hamilton (P.1a)-(P.1c), (P.2)",
-        kernel="hamilton.system_momentum",
-        bodies="links",
-        control=False,
-        theory=True,
-    )
+    @theory(equation="Hamilton (P.1a)-(P.1c), (P.2)", kernel="hamilton.system_momentum", bodies="links", control=False)
     def system_momentum(
         self,
         q: Position,
@@ -801,13 +793,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     ) -> SystemMomentum:
         """Momentum, mass and centre of mass of every branch: a link and all links outward of it."""
 
-    @query(
-        equation="Hamilton (P.1d)-(P.1g)",
-        kernel="hamilton.system_momentum_rate",
-        bodies="links",
-        control=False,
-        theory=True,
-    )
+    @theory(equation="Hamilton (P.1d)-(P.1g)", kernel="hamilton.system_momentum_rate", bodies="links", control=False)
     def system_momentum_rate(
         self,
         q: Position,
@@ -843,14 +829,13 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     ) -> Energy:
         """Kinetic and potential energy, their sum, and the Lagrangian."""
 
-    @query(
+    @theory(
         equation="Hamilton (3), (11)",
         kernel="hamilton.hamiltonian",
         bodies="links",
         control=False,
         inverts_mass_matrix=True,
         passive=("armature", "springs"),
-        theory=True,
     )
     def hamiltonian(
         self,
@@ -865,13 +850,12 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     ) -> Hamiltonian:
         """The Hamiltonian H(q, p) and its kinetic and potential parts."""
 
-    @query(
+    @theory(
         equation="Projected Newton-Euler 5.4-5.6; matrix formalism M q-ddot = C + G + Q + E",
         kernel="projected.terms",
         control=False,
         cost_exponent=3,
         passive=PASSIVE_PARTS,
-        theory=True,
     )
     def equation_terms(
         self,
@@ -915,13 +899,12 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     ) -> BiasAccelerations:
         """Accelerations of every link at zero joint accelerations, in link axes."""
 
-    @query(
+    @theory(
         equation="Newton/Euler recursion: omega, omega-dot, v-dot outward; v-dot_cm, F, N; f, eta inward",
         kernel="body_frame.recursion",
         bodies="links",
         control=False,
         passive=PASSIVE_PARTS,
-        theory=True,
     )
     def body_recursion(
         self,
@@ -938,14 +921,13 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     ) -> BodyRecursion:
         """Inverse dynamics in body frames with its intermediate results, link by link."""
 
-    @query(
+    @theory(
         equation="Hamilton (1), (2): (P.5b) and (P.3b) together; with method='mass_matrix' (P.5a)",
         kernel={"articulated": "hamilton.flow", "mass_matrix": "hamilton.flow_through_mass_matrix"},
         control=False,
         inverts_mass_matrix=True,
         cost_exponent={"articulated": 1, "mass_matrix": 3},
         passive=PASSIVE_PARTS,
-        theory=True,
     )
     def hamiltonian_flow(
         self,
@@ -963,12 +945,11 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     ) -> HamiltonianFlow:
         """Hamilton's equations: the rates of q and p. `method` is that of `velocity_from_momentum`."""
 
-    @query(
+    @theory(
         equation="d/dt of Hamilton (P.4), by differentiation",
         kernel="hamilton.momentum_derivative",
         control=False,
         passive=("armature",),
-        theory=True,
     )
     def momentum_derivative(
         self,

@@ -19,7 +19,7 @@ from dyn_service.support.optional import require
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
-    from dyn_service.view.playing import Motion
+    from dyn_service.graph.bags.motions import Motion
     from dyn_service.view.scene import Ground, Looks
 
 LIVE = "/joint_states"
@@ -171,7 +171,7 @@ def _robot(file: Path, given: dict[str, Any], arguments: dict[str, str]) -> tupl
 def _report(
     folder: Path, node: str | None, other: Path | None, root: str | None
 ) -> tuple[Robot, Looks, Motion, Ground | None]:
-    from dyn_service.view.playing import of_report
+    from dyn_service.graph.bags.motions import of_report
     from dyn_service.view.scene import Ground
 
     recorded = of_report(folder, node)

@@ -3,19 +3,21 @@
     v-dot_Q = p-ddot + 2 omega x p-dot + omega-dot x p + omega x (omega x p) + v-dot      a point of a moving frame
     [N; F]  = [M 0; 0 m e] [omega-dot; v-dot] + [omega x M omega; omega x m v]            the wrench form
     sum of J_S^T (F - p-dot) + J_R^T (M - L-dot) = 0                                      virtual power, 5.4
+    Y_i = [e 0; -y~ e], F-bar_i = [tau-bar; f-bar]                                        external loads, (11)
 
-All take NumPy arrays with leading axes. Source: Newton/Euler Equations document; Multi Body Dynamics document, 5.4.
-Checked by tests/theory/test_bodies.py.
+All but the last take NumPy arrays with leading axes. Source: Newton/Euler Equations document; Multi Body Dynamics
+document, 5.4; Newton-Euler document, (11). Checked by tests/theory/test_bodies.py.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.queries import Array
+from dyn_service.api.queries import Array, Wrench
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -84,6 +86,35 @@ def virtual_power(
     left = np.asarray(loads) - rates + np.concatenate([0.0 * weight, weight], axis=-1)
     J_R, J_S = np.swapaxes(J.rotation, -1, -2), np.swapaxes(J.translation, -1, -2)
     return _times(J_R, left[..., :3]) + _times(J_S, left[..., 3:])
+
+
+class ExternalLoads(NamedTuple):
+    """Wrenches as in (11), world axes. body: (nw,) rows of `newton_euler_blocks`, -1 for links that do not move.
+    lever: (nw, 6, 6), Y to the point of each wrench. load: (nw, 6) N m, N, F-bar at this point.
+    """
+
+    body: Array
+    lever: Array
+    load: Array
+
+
+def external_loads(robot: Robot, q: ArrayLike, wrenches: Sequence[Wrench]) -> ExternalLoads:
+    """Returns each wrench with its own lever Y; q: (nq,).
+
+    The sum of Y^T F-bar, with weight by the levers S, is that of `newton_euler_blocks` with these wrenches.
+    """
+    poses, links = robot.link_poses(q), robot.link_names
+    body = np.array([robot.bodies.body[links.index(wrench.link)] for wrench in wrenches], dtype=int)
+    lever, load = np.tile(np.eye(6), (len(body), 1, 1)), np.zeros((len(body), 6))
+    for k, wrench in enumerate(wrenches):
+        link = links.index(wrench.link)
+        turn = np.eye(3) if wrench.frame == "world" else poses.rotation[links.index(wrench.frame)]
+        load[k] = [*turn @ np.asarray(wrench.torque), *turn @ np.asarray(wrench.force)]
+        if body[k] >= 0:
+            joint = poses.position[links.index(robot.bodies.tree.links[body[k]])]
+            y = poses.position[link] + poses.rotation[link] @ np.asarray(wrench.point) - joint
+            lever[k, 3:, :3] = _cross(y, np.eye(3))  # the transpose of y~, which is -y~
+    return ExternalLoads(body, lever, load)
 
 
 def _cross(x: ArrayLike, y: ArrayLike) -> Array:

@@ -16,17 +16,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
 
 from dyn_service.api.arguments import mapped
-from dyn_service.api.arrays import Array, found, read_npz
+from dyn_service.api.arrays import Array, found
 from dyn_service.api.cost import overlay_lead
 from dyn_service.api.queries import Inertial, JointNumbers, Overlay, Payload
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.graph.bags.motions import recording
 from dyn_service.kernels import tiles
 from dyn_service.kernels.tiles import TILE
 from dyn_service.studies.keys import check_names, within, wrong
@@ -436,60 +436,6 @@ class Plan:
             for of in self.quantities
             if of.dim and of.bounds is None and not of.shape and of.target != "overlay"
         }
-
-
-def recording(robot: Robot, path: Path, topic: str = "/joint_states") -> dict[str, Array]:
-    """Returns a recorded motion: t (n,) s, q (n, nq), v, a and tau (n, nv), as far as the file has them.
-
-    Accelerations that are not recorded are central differences of the velocities. path: a file of `numpy.savez` with
-    these names, or a bag with joint states in `topic`.
-
-    Raises:
-        NotFoundError: There is no such file or topic, or a joint is missing.
-        InvalidArgumentError: The file is neither.
-    """
-    if path.suffix == ".npz":
-        try:
-            motion = {name: np.asarray(x, dtype=np.float64) for name, x in read_npz(path).items()}
-        except OSError as error:
-            raise NotFoundError(f"recording {str(path)!r} cannot be read: {error.strerror}") from None
-        except DynError:
-            raise
-        except (BadZipFile, ValueError, TypeError, EOFError, KeyError):
-            raise InvalidArgumentError(f"recording {str(path)!r} is no file of `numpy.savez` with numbers") from None
-    else:
-        motion = _from_bag(robot, path, topic)
-    if "a" not in motion and "v" in motion and motion.get("t", np.zeros(0)).size > 1:
-        if motion["t"].shape != motion["v"].shape[:1]:
-            shapes = f"{motion['t'].shape} and {motion['v'].shape}"
-            raise InvalidArgumentError(
-                f"recording {str(path)!r}: v needs a row for each of the times t, found {shapes}"
-            )
-        with np.errstate(all="ignore"):  # states that fail are counted
-            motion["a"] = np.gradient(motion["v"], motion["t"], axis=0)
-    return motion
-
-
-def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
-    from dyn_service.graph.bags.reader import BagReader  # mcap, an extra of its own
-
-    with BagReader(path) as bag:
-        bag.check([topic])
-        messages = [(each.log_time_ns, each.message) for each in bag.messages([topic])]
-    rows: dict[str, list[list[float]]] = {"q": [], "v": [], "tau": []}
-    for number, (_, message) in enumerate(messages):
-        names, where = list(message.name), f"message {number} of topic '{topic}' in {str(path)!r}"
-        if missing := [name for name in robot.joint_names if name not in names]:
-            raise NotFoundError(f"{where} has no joint '{missing[0]}'")
-        order = [names.index(name) for name in robot.joint_names]
-        for name, field in (("q", "position"), ("v", "velocity"), ("tau", "effort")):
-            values = getattr(message, field)
-            if len(values) not in (0, len(names)) or (number and bool(len(values)) != bool(rows[name])):
-                raise InvalidArgumentError(f"{where} has {len(values)} numbers in `{field}` for {len(names)} joints")
-            if len(values):
-                rows[name].append([values[k] for k in order])
-    stamps = np.array([stamp for stamp, _ in messages]) * 1e-9
-    return {"t": stamps - stamps[:1], **{name: np.array(x) for name, x in rows.items() if x}}
 
 
 _FIELDS: dict[str, tuple[str, ...]] = dict.fromkeys(("payload", "link"), ("mass", "com", "inertia"))

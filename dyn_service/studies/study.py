@@ -733,8 +733,6 @@ class Study:
         if group.attrs["made_with"] != self.made_with and not done.all():
             reason = f"{group.attrs['made_with']}; here, with {self.made_with}, results may have other last bits"
             raise unusable(store, f"was begun with {reason}: complete it there, or {ANOTHER}")
-        for file in faulty:
-            file.unlink(missing_ok=True)
         return group, done
 
     def _create(self, group: Any, count: int) -> None:

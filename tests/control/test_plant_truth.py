@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from dyn_service.control.plant.safety import RUNNING
 from dyn_service.control.plant.simulated import Actuators, RobotSensors, SimulatedRobot
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.graph.bags.motions import recording as load_recording
 from dyn_service.graph.middleware.telemetry import NodeTelemetry, Telemetry, TelemetryStore, decode
 from dyn_service.graph.nodes.plant.factory import ActuatorParameters, PlantParameters, make_plant
 from dyn_service.graph.nodes.plant.report import PlantRecording
@@ -350,3 +352,59 @@ def test_a_recording_holds_the_motion_beside_what_was_measured(arm: Robot, senso
     assert found["plant"].group("q")[1][-1].tolist() == plant.motion.q.tolist()
     assert found["measured"].group("q")[1][-1].tolist() == plant.q.tolist() != plant.motion.q.tolist()
     assert [len(found[f"sensor.{name}"].table) for name in ("wrist", "tip")] == [11, 20]  # each reading once
+
+
+def recorded(plant, efforts) -> tuple[tuple[str, ...], np.ndarray]:
+    """Columns and rows that a launch records while the plant acts under these commands, one for each cycle."""
+    context: zmq.Context = zmq.Context()
+    pull = context.socket(zmq.PULL)
+    pull.bind("inproc://launcher")
+    telemetry, store = Telemetry("plant", context, "inproc://launcher"), TelemetryStore()
+    recording = PlantRecording(telemetry, plant)
+    for effort in efforts:
+        driven(plant, effort, 1)
+        recording.row()
+    recording.flush()
+    while "plant" not in store.nodes or len(store.nodes["plant"].recordings["plant"].table) < len(efforts):
+        assert pull.poll(10_000)
+        store.take(decode(pull.recv()))
+    telemetry.close()
+    context.destroy(linger=0)
+    table = store.nodes["plant"].recordings["plant"]
+    return table.columns, table.table
+
+
+def test_tau_of_a_recorded_row_was_held_from_the_previous_row_on(
+    arm: Robot, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One step of 1 ms from row k - 1 with tau of row k ends at row k. The loader returns tau at the row's time."""
+    efforts = np.random.default_rng(0).normal(size=(40, 2))
+    columns, table = recorded(made(arm, effort_ramp_s=1e-6), efforts)
+    assert columns == (
+        "t", "session", "mode", "q.joint_1", "q.joint_2", "v.joint_1", "v.joint_2", "tau.joint_1", "tau.joint_2"
+    )  # fmt: skip
+    t, q, v, tau = table[:, 0], table[:, 3:5], table[:, 5:7], table[:, 7:9]
+    np.testing.assert_allclose(t, 1e-3 * np.arange(1, 41), rtol=1e-12)
+    assert np.array_equal(tau[1:], efforts[1:])
+    for after, same in ((1, True), (0, False)):
+        state = arm.step(q[:-1], v[:-1], tau[after : len(tau) - 1 + after], dt=1e-3)
+        error = np.abs(np.concatenate([state.q - q[1:], state.v - v[1:]])).max()
+        assert bool(error < 1e-12) is same, error  # the same steps of the same numbers: roundings
+    np.savez(tmp_path / "recording.npz", **{"plant.plant": table, "plant.plant.columns": np.array(columns)})
+    report = {"processes": [{"name": "plant", "parameters": {}}], "robot": {"fingerprint": arm.fingerprint}}
+    (tmp_path / "report.json").write_text(json.dumps(report), encoding="utf-8")
+    for path in (tmp_path, tmp_path / "recording.npz"):
+        motion = load_recording(arm, path)
+        rows = np.flatnonzero(table[:, 2] == 1.0)
+        assert len(rows) >= 38  # all but the first one or two, in which the robot is armed
+        assert np.array_equal(motion["q"], q[rows])
+        assert np.array_equal(motion["v"], v[rows])
+        assert np.array_equal(motion["tau"][1:-1], (tau[rows[1:-1]] + tau[rows[2:]]) / 2)
+        central = (v[rows[2:]] - v[rows[:-2]]) / 2e-3
+        np.testing.assert_allclose(motion["a"][1:-1], central, rtol=1e-9, atol=1e-9)  # times are rounded
+    assert not caplog.records
+    load_recording(arm.with_payload(Payload("lower_bar", 1.0)), tmp_path)
+    assert arm.fingerprint in caplog.text  # a robot with other numbers explains another motion
+    # All are those at t: accelerations by these efforts are the central differences, within the jumps of tau.
+    a = arm.forward_dynamics(motion["q"], motion["v"], motion["tau"])
+    assert np.abs(a - motion["a"])[1:-1].max() < 1e-2 * np.abs(a).max()

@@ -105,7 +105,7 @@ def test_dotted_names_exist() -> None:
             if (
                 first in OTHERS
                 or match[0] == "dyn_service.nodes"
-                or first.isupper()
+                or any(map(str.isupper, match[0].split(".")))
                 or (first != _PLACE and find_spec(first))
             ):
                 continue

@@ -83,3 +83,19 @@ def test_formulas_of_the_theory_are_converted() -> None:
             assert "&" not in re.sub(r"&#?\w+;", "", made), (page.name, formula)
             count += 1
     assert count > 400
+
+
+def test_the_font_of_formulas_is_part_of_the_site() -> None:
+    """With the table for brackets that grow, and its licence; nothing is fetched from elsewhere."""
+    docs = ROOT / "docs"
+    style = (docs / "math.css").read_text(encoding="utf-8")
+    (file,) = re.findall(r'url\("([^"]+)"\)', style)
+    font = (docs / file).read_bytes()
+    assert font[:4] == b"wOF2"
+    assert "SIL Open Font License, Version 1.1" in (docs / file).with_name("OFL.txt").read_text(encoding="utf-8")
+    assert "//" not in re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)
+    pytest.importorskip("brotli")
+    tables = pytest.importorskip("fontTools.ttLib").TTFont(docs / file)
+    assert {"MATH", "cmap"} <= set(tables.keys())
+    variants = tables["MATH"].table.MathVariants.VertGlyphCoverage.glyphs
+    assert {tables.getBestCmap()[ord(bracket)] for bracket in "[](){}"} <= set(variants)

@@ -156,3 +156,17 @@ def test_damage_of_an_interrupted_run(study: Study, complete: tuple[Path, Any], 
     (store / "zarr.json").unlink()
     with pytest.raises(FailedPreconditionError, match=naming("is no store of a study")):
         study.run(store)
+
+
+def test_a_chunk_without_a_finite_answer_is_kept(study: Study, tmp_path: Path) -> None:
+    """Its numbers are those that Zarr gives for a missing chunk; a second run does not compute it again."""
+    vary = VARY | {"v": {"values": [[0.0, 0.0], [np.nan, 0.0]], "dim": "speed"}}
+    study = study.robot.study(vary, OUTPUTS, samples={"sample": {"count": 100}}, keep=["speed"])
+    first = study.run(tmp_path / "s", chunks=1, workers=1).load()
+    assert np.isnan(first.tau.values[1]).all()
+    assert study.explain(store=tmp_path / "s").chunks_left == 0
+    computed: list[Any] = []
+    task = study.task
+    study.task = lambda *what: (computed.append(what), task(*what))[1]  # type: ignore[method-assign]
+    assert first.identical(study.run(tmp_path / "s").load())
+    assert computed == []

@@ -16,10 +16,11 @@ import pytest
 
 from dyn_service import Inertial, Overlay, Robot, Wrench
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
+from dyn_service.graph.bags.motions import recording
 from dyn_service.kernels.tiles import reduced
 from dyn_service.studies import plan as plan_module
 from dyn_service.studies import study as study_module
-from dyn_service.studies.plan import TILE, Plan, Sampler, Samples, Vary, recording
+from dyn_service.studies.plan import TILE, Plan, Sampler, Samples, Vary
 from dyn_service.studies.study import Study, _remote, specification
 from tests.phrases import naming
 

@@ -15,6 +15,7 @@ from scipy import sparse
 from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, NotFoundError
+from dyn_service.formulations.bodies import external_loads
 from dyn_service.formulations.verification import WorldEquations, nilpotency, phi, psi
 from tests.conftest import ROBOTS, URDF
 from tests.phrases import naming
@@ -195,6 +196,30 @@ class TestBlocks:
         loads = (Psi.T @ (inertial + x.velocity_loads - applied).ravel()).reshape(-1, 6)
         C = np.einsum("ni,ni->n", x.free_axis, loads)  # (18b)
         same(C, robot.inverse_dynamics(q, v, 0 * v, gravity=GRAVITY, wrenches=pushes), 1e-11)
+
+    def test_each_wrench_has_a_lever_of_its_own(self, state: tuple) -> None:
+        """Y_i, (11): Y^T F-bar of each push and of the weight add up to those of the blocks."""
+        robot, q, v, world = state
+        rng, links = np.random.default_rng(4), robot.link_names
+        frames = ["world", links[-1], links[2]]
+        pushes = [
+            Wrench(links[k], *rng.normal(size=(3, 3)), frame=frame)
+            for k, frame in zip((-1, -1, 2), frames, strict=True)
+        ]
+        found = external_loads(robot, q, pushes)
+        assert (np.abs(found.lever[:, 3:, :3]).max(axis=(1, 2)) > 1e-3).all()
+        assert np.abs(found.lever[0] - found.lever[1]).max() > 1e-3  # of one link, at different points
+        for push, load in zip(pushes, found.load, strict=True):
+            if push.frame == "world":
+                same(load, np.concatenate([push.torque, push.force]))
+        blocks = robot.newton_euler_blocks(q, v, frame="world", gravity=GRAVITY, wrenches=pushes)
+        masses = np.array([[body.mass] for body in world.tree.inertia])
+        weight = np.concatenate([0 * world.s, masses * GRAVITY], axis=1)
+        total = np.einsum("nji,nj->ni", blocks.centre_lever, weight)
+        for body, Y, load in zip(*found, strict=True):
+            if body >= 0:
+                total[body] += Y.T @ load
+        same(total, np.einsum("nji,nj->ni", blocks.external_lever, blocks.external_loads), 1e-11)
 
     def test_body_axes_hold_what_is_constant(self, state: tuple) -> None:
         """G, S, M and M-bar do not depend on the state where the body's own axes are taken."""

@@ -12,6 +12,7 @@ import pytest
 from dyn_service.api import arrays
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.graph.bags.motions import of_report
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.report import write_report
 from dyn_service.graph.launch.supervisor import Hooks, ManagedProcess, Outcome
@@ -20,7 +21,7 @@ from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.geometry_msgs import Quaternion, Transform, Twist, Vector3, Wrench
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import Header
-from dyn_service.view.playing import companion, of_joint_states, of_report
+from dyn_service.view.playing import companion, of_joint_states
 from tests.graph.report.test_page import JOINTS, take_plant
 from tests.phrases import naming
 from tests.trees import configuration

@@ -1,0 +1,206 @@
+"""Recorded motions as arrays of a robot: q, v, a and tau, from reports of launches, bags and files of NumPy.
+
+A report's `recording.npz` has the channel `plant`: rows of the plant's time t, q and v, and tau, the effort that acted
+in the cycle of the drive that ended at t. So it was held from the time of the previous row on, if each cycle has a row.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyn_service.api.arrays import read_npz
+from dyn_service.api.queries import Array
+from dyn_service.control.plant.safety import ACTIVE, MODES
+from dyn_service.engine.robot import Robot
+from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError
+from dyn_service.graph.report.charts import running_time
+from dyn_service.model.configuration import Configuration
+from dyn_service.support.suggestions import did_you_mean
+
+_LOG = logging.getLogger(__name__)
+RECORDING, REPORT = "recording.npz", "report.json"
+_PLANT = ".plant"
+"""Suffix of the arrays of a plant's motion."""
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """A motion. t (k,) s, increasing; q (k, nq); v, tau (k, nv), zero if unknown; reference (k, nq), NaN if missing.
+
+    commanded: (k,), whether a controller commanded the robot; brakes may act in other rows. None if unknown.
+    """
+
+    t: Array
+    q: Array
+    v: Array
+    tau: Array
+    reference: Array
+    commanded: NDArray[np.bool_] | None = None
+
+    def at(self, time_s: float) -> int:
+        """Returns the last row not later than a time, or the first row."""
+        return max(0, int(np.searchsorted(self.t, time_s, side="right")) - 1)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A plant of a launch's report. node: its name. parameters: its parameters, including the robot. fingerprint: of
+    its model; None if the report has several plants.
+    """
+
+    node: str
+    parameters: Mapping[str, Any]
+    tables: Mapping[str, tuple[tuple[str, ...], Array]]
+    fingerprint: str | None = None
+
+    def motion(self, at: Configuration) -> Motion:
+        """Returns the motion for a robot with these joints."""
+        columns, table = self.tables["plant"]
+        t = running_time(_of(columns, table, ["t"], self.node)[:, 0])
+        names = at.position_names, at.velocity_names
+        q = _of(columns, table, [f"q.{name}" for name in names[0]], self.node)
+        v, tau = (_of(columns, table, [f"{kind}.{name}" for name in names[1]], self.node) for kind in ("v", "tau"))
+        reference = np.full_like(q, np.nan)
+        if "reference" in self.tables:
+            columns, table = self.tables["reference"]
+            reference = _of(columns, table, [f"q.{name}" for name in names[0]], self.node)
+        mode = _of(*self.tables["plant"], ["mode"], self.node)[:, 0]
+        return Motion(t, q, v, tau, reference, mode == MODES.index(ACTIVE))
+
+
+def of_report(folder: Path, node: str | None = None) -> Recorded:
+    """Returns a plant of a launch's report: the one with the given name, or the first.
+
+    Raises:
+        NotFoundError: The folder has no report, or no such plant.
+        InvalidArgumentError: The report cannot be read.
+    """
+    try:
+        report = json.loads((folder / REPORT).read_text("utf-8"))
+        plants = {str(process["name"]): process for process in report["processes"]}
+        arrays = read_npz(folder / RECORDING)
+    except FileNotFoundError as error:
+        name = Path(error.filename).name
+        raise NotFoundError(f"{str(folder)!r} is no report of a launch: it has no {name}") from None
+    except (OSError, ValueError, LookupError, TypeError, EOFError, RecursionError, MemoryError, BadZipFile) as error:
+        cause = str(error) if isinstance(error, OSError | ValueError | BadZipFile) else "it is not a report of a launch"
+        raise InvalidArgumentError(f"the report in {str(folder)!r} cannot be read: {cause}") from None
+    found = [name for name in plants if f"{name.replace('/', '.')}{_PLANT}" in arrays]
+    if not found:
+        raise NotFoundError(f"the report in {str(folder)!r} has no plant that recorded its motion")
+    chosen = found[0] if node is None else node.lstrip("/")
+    if chosen not in found:
+        near = did_you_mean(chosen, found) or f"; it has {', '.join(found)}"
+        raise NotFoundError(f"the report in {str(folder)!r} has no plant {chosen!r} that recorded its motion{near}")
+    key = chosen.replace("/", ".")
+    tables = {
+        channel: (tuple(arrays[f"{key}.{channel}.columns"].tolist()), arrays[f"{key}.{channel}"])
+        for channel in ("plant", "reference")
+        if f"{key}.{channel}" in arrays
+    }
+    fingerprint = (report.get("robot") or {}).get("fingerprint") if len(found) == 1 else None
+    return Recorded(chosen, plants[chosen]["parameters"], tables, fingerprint)
+
+
+def _of(columns: Sequence[str], table: Array, names: Sequence[str], node: str) -> Array:
+    missing = [name for name in names if name not in columns]
+    if missing:
+        raise InvalidArgumentError(f"the recording of {node!r} has no column {missing[0]!r}: it is of another robot")
+    return np.ascontiguousarray(table[:, [columns.index(name) for name in names]])
+
+
+def recording(
+    robot: Robot, path: str | Path, topic: str = "/joint_states", node: str | None = None
+) -> dict[str, Array]:
+    """Returns a recorded motion as far as the file has it, in the order of the robot's joints.
+
+    t (n,) s, from the first row; q (n, nq) rad | m; v (n, nv) rad/s | m/s; a (n, nv) rad/s^2 | m/s^2; tau (n, nv)
+    N m | N. All are those at the times t. Accelerations are never recorded by this package: unless a file of NumPy has
+    them, they are central differences of v, at both ends one-sided ones.
+
+    Args:
+        robot: The robot that the recording names by its joints.
+        path: A launch's report, the folder or its `recording.npz`: q and v are the true motion of a simulated plant,
+            and tau jumps from cycle to cycle, so it is the mean of the effort of the cycle that ends at t and of the
+            next one. Only the longest time under command is returned: brakes act before and after.
+            Or a bag with joint states: tau is `effort` as received. Or a file of `numpy.savez` with these names.
+        topic: Of the bag.
+        node: The plant of a report with several; None: the first.
+
+    Raises:
+        NotFoundError: There is no such file, plant or topic, or a joint is missing.
+        InvalidArgumentError: The file is none of these, or no row of a report is under command.
+    """
+    path = Path(path)
+    if path.is_dir() or path.name == RECORDING:
+        motion = _from_report(robot, path if path.is_dir() else path.parent, node)
+    elif path.suffix == ".npz":
+        try:
+            motion = {name: np.asarray(x, dtype=np.float64) for name, x in read_npz(path).items()}
+        except OSError as error:
+            raise NotFoundError(f"recording {str(path)!r} cannot be read: {error.strerror}") from None
+        except DynError:
+            raise
+        except (BadZipFile, ValueError, TypeError, EOFError, KeyError):
+            raise InvalidArgumentError(f"recording {str(path)!r} is no file of `numpy.savez` with numbers") from None
+    else:
+        motion = _from_bag(robot, path, topic)
+    if "a" not in motion and "v" in motion and motion.get("t", np.zeros(0)).size > 1:
+        if motion["t"].shape != motion["v"].shape[:1]:
+            shapes = f"{motion['t'].shape} and {motion['v'].shape}"
+            raise InvalidArgumentError(
+                f"recording {str(path)!r}: v needs a row for each of the times t, found {shapes}"
+            )
+        with np.errstate(all="ignore"):  # states that fail are counted
+            motion["a"] = np.gradient(motion["v"], motion["t"], axis=0)
+    return motion
+
+
+def _from_report(robot: Robot, folder: Path, node: str | None) -> dict[str, Array]:
+    recorded = of_report(folder, node)
+    if recorded.fingerprint not in (None, robot.fingerprint):
+        text = "the report in '%s' is of a model with fingerprint %s, this robot has %s: its masses or joints differ"
+        _LOG.warning(text, folder, recorded.fingerprint, robot.fingerprint)
+    motion = recorded.motion(robot.configuration)
+    commanded = np.flatnonzero(np.asarray(motion.commanded))
+    spans = np.split(commanded, np.flatnonzero(np.diff(commanded) > 1) + 1)
+    rows = max(spans, key=len)
+    if len(rows) < 3:
+        raise InvalidArgumentError(
+            f"the report in {str(folder)!r} has {len(rows)} rows under command, expected 3 or more"
+        )
+    after = np.minimum(rows + 1, rows[-1])  # in the cycle after the last row brakes may act
+    tau = (motion.tau[rows] + motion.tau[after]) / 2
+    tau[0] = motion.tau[after[0]]  # before the first row they acted
+    return {"t": motion.t[rows] - motion.t[rows[0]], "q": motion.q[rows], "v": motion.v[rows], "tau": tau}
+
+
+def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
+    from dyn_service.graph.bags.reader import BagReader  # mcap, an extra of its own
+
+    with BagReader(path) as bag:
+        bag.check([topic])
+        messages = [(each.log_time_ns, each.message) for each in bag.messages([topic])]
+    rows: dict[str, list[list[float]]] = {"q": [], "v": [], "tau": []}
+    for number, (_, message) in enumerate(messages):
+        names, where = list(message.name), f"message {number} of topic '{topic}' in {str(path)!r}"
+        if missing := [name for name in robot.joint_names if name not in names]:
+            raise NotFoundError(f"{where} has no joint '{missing[0]}'")
+        order = [names.index(name) for name in robot.joint_names]
+        for name, field in (("q", "position"), ("v", "velocity"), ("tau", "effort")):
+            values = getattr(message, field)
+            if len(values) not in (0, len(names)) or (number and bool(len(values)) != bool(rows[name])):
+                raise InvalidArgumentError(f"{where} has {len(values)} numbers in `{field}` for {len(names)} joints")
+            if len(values):
+                rows[name].append([values[k] for k in order])
+    stamps = np.array([stamp for stamp, _ in messages]) * 1e-9
+    return {"t": stamps - stamps[:1], **{name: np.array(x) for name, x in rows.items() if x}}
