@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
