@@ -123,7 +123,7 @@ def test_removed_stand_ins_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     Robot.from_urdf(by_urchin(shipped.robots()["ur5e"]))
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    assert "<urchin URDF>: 2 values changed: link '" in record.message
+    assert "<urchin URDF>: 2 values changed, all are in robot.receipt.notes: link '" in record.message
     assert record.message.count(STAND_IN) == 2
     caplog.clear()
     Robot.from_urdf(shipped.robots()["ur5e"])
