@@ -99,6 +99,15 @@ class LimitsDescription(msgspec.Struct, frozen=True, kw_only=True):
     jerk: list[float | None] = []
 
 
+class NoteDescription(msgspec.Struct, frozen=True):
+    """A note of the import, see docs/urdf.md. line: in the robot's file; 0 if there is none."""
+
+    kind: str
+    element: str
+    text: str
+    line: int = 0
+
+
 class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
     """The description of a robot, for MessagePack or JSON."""
 
@@ -132,6 +141,8 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Conventions: quaternions, axes of velocities, order of spatial vectors."""
     certificates: Mapping[str, Mapping[str, Any]] = {}
     """By compiled kernel, the fields of its `Certificate` except the name."""
+    notes: tuple[NoteDescription, ...] = ()
+    """What the importer noted: defaults, changes, warnings, and what it does not use."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values."""

@@ -96,7 +96,7 @@ class Robot(RobotQueries):
         bodies = weld(tree)
         rows = Rows(tree, bodies.tree)
         shared = Shared(description, rows, KernelLibrary(tree), {name: i for i, name in enumerate(tree.links)}, {})
-        about = described(tree, rows.sizes, description.gravity)
+        about = described(tree, rows.sizes, description.gravity, description.notes)
         self._begin(shared, about, tree.configuration, tree, bodies, np.array(description.gravity))
 
     def _begin(

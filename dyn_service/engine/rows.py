@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from dyn_service.api.description import (
     JointDescription,
     LimitsDescription,
     MimicDescription,
+    NoteDescription,
     RobotDescription,
     Sizes,
 )
@@ -35,7 +36,7 @@ from dyn_service.kernels.row_rotation import rotation_ufunc
 from dyn_service.kernels.signature import Signature
 from dyn_service.model import composite
 from dyn_service.model.composite import Weld, welding_notes
-from dyn_service.model.description import Description, Mimic
+from dyn_service.model.description import Description, Mimic, Note
 from dyn_service.model.inertia import combine
 from dyn_service.model.parameters import INERTIAL, LINEAR
 from dyn_service.model.tree import Tree
@@ -249,7 +250,7 @@ def fingerprint_of(tree: Tree, gravity: tuple[float, float, float]) -> str:
     return hashlib.sha256(f"{tree.fingerprint} gravity ".encode() + numbers.tobytes()).hexdigest()[:32]
 
 
-def described(tree: Tree, sizes: Sizes, gravity: tuple[float, float, float]) -> RobotDescription:
+def described(tree: Tree, sizes: Sizes, gravity: tuple[float, float, float], notes: Iterable[Note]) -> RobotDescription:
     """Returns the description of a robot, without the certificates of its kernels."""
     limits = tree.limits
     mimics = dict(zip(tree.moving_joints, tree.mimic, strict=True))
@@ -285,6 +286,7 @@ def described(tree: Tree, sizes: Sizes, gravity: tuple[float, float, float]) -> 
         ),
         gravity=gravity,
         passive=tuple(part for part in PASSIVE_PARTS if part in tree.passive.acts),
+        notes=tuple(NoteDescription(note.kind, note.element, note.text, note.line) for note in notes),
     )
 
 
