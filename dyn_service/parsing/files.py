@@ -124,6 +124,7 @@ def completed(
     changed = [f"{note.element}: {note.text}" for note in description.notes if note.kind == "changed"]
     if changed:
         shown = "; ".join(changed[:_LOGGED])
-        _LOG.warning("%s: %s changed: %s", description.source, counted(len(changed), "value"), shown)
+        count = counted(len(changed), "value")
+        _LOG.warning("%s: %s changed, all are in robot.receipt.notes: %s", description.source, count, shown)
     description = with_loops(description if joints is None else with_joint_file(description, joints), loops)
     return rooted(description if mimic else without_mimics(description), root)
