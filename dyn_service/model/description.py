@@ -179,7 +179,7 @@ class Description:
     root: RootType = "fixed"
     gravity: tuple[float, float, float] = DEFAULT_GRAVITY
 
-    @property
+    @cached_property
     def loops(self) -> tuple[Note, ...]:
         """The notes on what joins links or joints in a loop and is not in the tree; none if loops are cut."""
         return tuple(note for note in self.notes if note.kind == "loop")
@@ -229,9 +229,9 @@ def with_loops(description: Description, loops: LoopHandling) -> Description:
     Raises:
         InvalidArgumentError: `loops` is none of these.
     """
-    known = get_args(LoopHandling)
-    if loops not in known:
-        raise InvalidArgumentError(f"loops must be {' or '.join(known)}, found {loops!r}", path="loops")
+    choices = get_args(LoopHandling)
+    if loops not in choices:
+        raise InvalidArgumentError(f"loops must be {' or '.join(choices)}, found {loops!r}", path="loops")
     if loops == "closed":
         return description
     notes = (replace(note, kind="reported") if note.kind == "loop" else note for note in description.notes)

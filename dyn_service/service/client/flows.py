@@ -536,8 +536,8 @@ def load_robot(
     urdf: str | os.PathLike[str], root: RootType, mimic: bool, loops: LoopHandling
 ) -> Flow[RobotDescription]:
     """Loads a robot into the server; returns its description."""
-    said = (("root", root, "fixed"), ("mimic", mimic, True), ("loops", loops, "closed"))
-    options = {name: x for name, x, default in said if x != default} or UNSET  # old servers refuse unknown options
+    choices = (("root", root, "fixed"), ("mimic", mimic, True), ("loops", loops, "closed"))
+    options = {name: x for name, x, default in choices if x != default} or UNSET  # old servers refuse unknown options
     return _description((yield Ask("load_robot", inputs={"urdf": read_description(urdf)}, options=options)))
 
 
