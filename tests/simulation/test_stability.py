@@ -219,6 +219,18 @@ def test_a_configuration_on_the_way_is_checked(every: int, by_function: bool) ->
     assert before > np.sqrt(light * heavy)
 
 
+@pytest.mark.parametrize("every", [1, 100])
+def test_the_last_state_is_checked_also_after_a_short_way(every: int) -> None:
+    """The wrist moves by 0.03 rad, less than lies between two checks, to where the shoulder is too light."""
+    robot = two({}, {})
+    begin, end = (1.0 / np.linalg.inv(robot.mass_matrix([0.0, x]))[0, 0] for x in (0.4, 0.37))
+    robot = two({"damping": float(2.785 * np.sqrt(begin * end) / 1e-3)}, {})
+    asked: dict[str, Any] = {"dt": 1e-3, "every": every, "integrator": "rk4", **REST}
+    with pytest.raises(UnstableStepError, match=r"in step 101 \(t = 0.1 s\): joint 'shoulder'"):
+        robot.simulate([0.0, 0.4], [0.0, -0.3], steps=100, **asked)
+    robot.simulate([0.0, 0.43], [0.0, -0.3], steps=100, **asked)
+
+
 def test_a_member_of_a_batch_is_named() -> None:
     robot = two({}, {})
     wide = Overlay(joints={"wrist": JointNumbers(damping=[0.0, 9.0, 0.1])})
