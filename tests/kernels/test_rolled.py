@@ -202,6 +202,7 @@ def test_wrenches_and_numbers_as_inputs(mixed: Robot, row: str) -> None:
     [
         "inverse_dynamics",
         "forward_dynamics",
+        "mass_matrix",
         "energy",
         "energy_regressor",
         "passive_forces",
@@ -308,7 +309,7 @@ def test_joints_that_follow_others_with_wrenches_numbers_and_locks(following: Ro
         assert_equal(following, "forward_dynamics", "articulated", variant)
         assert_equal(following, "forward_dynamics_derivatives", "", variant)
     assert_equal(following, "forward_dynamics", "articulated", WITHOUT_WRENCHES, locked=["joint_1"])
-    for row in PAIRS:
+    for row in ("mass_matrix", *PAIRS):
         assert_equal(following, row, "", WITHOUT_WRENCHES, locked=["joint_1"])
 
 
