@@ -18,7 +18,7 @@ from typing import Any
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array, Overlay
-from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, UnavailableError
+from dyn_service.errors import FailedPreconditionError, PermissionDeniedError
 from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.service.client import flows
 from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries, awaited
@@ -64,7 +64,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
         self._closed = True
         for call in self._pending.values():
             if not call.reply.done():
-                call.reply.set_exception(UnavailableError("the client was closed"))
+                call.reply.set_exception(self._closed_error())
         await self._disconnect()
 
     async def robot(
@@ -147,6 +147,9 @@ class AsyncClient(Connection, AsyncGaitQueries):
                 head = await call.reply
         except BaseException as fault:
             if call is None:
+                task = asyncio.current_task()
+                if self._closed and not (task is not None and task.cancelling()):  # its socket was closed meanwhile
+                    raise self._closed_error() from None
                 if isinstance(fault, TimeoutError):
                     raise self._unreachable(timeout_s) from None
                 raise

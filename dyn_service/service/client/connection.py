@@ -213,6 +213,11 @@ class Connection:
         """Returns the encoded request, with the time left as its deadline."""
         return pack_request(request_id, *request, left_s * 1e3, self._compile_wait_s * 1e3, retry)
 
+    @staticmethod
+    def _closed_error() -> UnavailableError:
+        """Returns the error of a call during which the client was closed."""
+        return UnavailableError("the client was closed")
+
     def _unreachable(self, timeout_s: float) -> UnavailableError:
         """Returns the error of a call that found no server."""
         cause = ""
