@@ -85,7 +85,7 @@ class Discovery:
     def placed(self, pairs: Iterable[tuple[str, Path]]) -> list[str]:
         """Returns names, each with the folder of its launch if nodes of several launches are running."""
         folders = {node.folder for node in self.nodes()}
-        return [f"{name} in {folder}" if len(folders) > 1 else name for name, folder in sorted(pairs)]
+        return [f"{name}  {folder}" if len(folders) > 1 else name for name, folder in sorted(pairs)]
 
     def topics(self) -> dict[str, set[str]]:
         """Returns the types of each topic, by its full name."""
