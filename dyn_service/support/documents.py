@@ -163,7 +163,8 @@ def _construct(loader: _Loader, node: yaml.Node, place: Place, lines: dict[Place
     line = _line(node)
     lines[place] = line
     tag = node.tag.replace("tag:yaml.org,2002:", "!!")
-    tags = _SCALARS if node.id == "scalar" else ("!!seq",) if node.id == "sequence" else ("!!map",)
+    collection = "!!seq" if isinstance(node, yaml.SequenceNode) else "!!map"
+    tags = _SCALARS if isinstance(node, yaml.ScalarNode) else (collection,)
     if tag not in tags or (tag == "!!null" and node.value not in ("", "~", "null", "Null", "NULL")):
         raise loader._fault(f"tag {tag} is not supported: expected !!str, !!int, !!float or !!bool", line, place)
     if len(lines) > MAX_NODES:
