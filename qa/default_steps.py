@@ -5,7 +5,8 @@ and by `adaptive` with its tolerance of 1e-12 a step; where that needs too long,
 the largest difference of a position or velocity, relative to 1 and to the largest of that entry. A line for each file
 that does not agree, then the totals. Status 1 if one is wrong.
 
-    agrees      error at most 1e-3, or at most 1 and reduced to 0.4 by half of the step, as that of a step of order 2 or 4
+    agrees      error at most 1e-3, or at most 1 and reduced to 0.4 by half of the step, as that of a step of order 2
+                or 4
     refused     simulate raised an error; its class is counted
     sensitive   a change of 1e-6 of the first position changes the motion of the reference by more than 1e-3: nothing
                 with the rounding of a step could agree
