@@ -1146,11 +1146,8 @@ class Robot(RobotQueries):
 
     @cached_property
     def massless_joint(self) -> str | None:
-        """The movable joint nearest the leaves whose branch has no inertia along it in any configuration, or None.
-
-        None too if a body has an inertia that no body can have: each state is checked then.
-        """
-        return massless_joint(self._weld.tree) if self._has_possible_inertia else None
+        """The movable joint nearest the leaves whose branch has no inertia along it in any configuration, or None."""
+        return massless_joint(self._weld.tree)
 
     def singular_joint(self, q: ArrayLike) -> str | None:
         """Returns the movable joint nearest the leaves whose branch has no inertia along it at `q`, or None.

@@ -103,12 +103,16 @@ def massless_joint(bodies: Tree) -> str | None:
     # An arbitrary configuration: branch inertias are analytic in q, so zero here means zero everywhere.
     moved = np.random.default_rng(0).uniform(-1.0, 1.0, bodies.nv)
     at = bodies.configuration
-    return singular_joint(bodies, np.asarray(at.integrate(at.neutral, moved)))
+    branch, size = branch_inertias(bodies, np.asarray(at.integrate(at.neutral, moved)))
+    return _nearest_the_leaves(bodies, lacks_inertia(np.abs(branch), size))
 
 
 def singular_joint(bodies: Tree, q: Array) -> str | None:
     """As `massless_joint`, at q (nq,); None if M(q) is positive definite. q must be so small that nothing overflows."""
-    lacking = lacks_inertia(*branch_inertias(bodies, q))
+    return _nearest_the_leaves(bodies, lacks_inertia(*branch_inertias(bodies, q)))
+
+
+def _nearest_the_leaves(bodies: Tree, lacking: Array) -> str | None:
     bare = np.flatnonzero(lacking.any(axis=tuple(range(lacking.ndim - 1))))
     return bodies.configuration.velocity_joints[bare.max()] if bare.size else None
 

@@ -193,6 +193,14 @@ def test_floating_bases_and_followers() -> None:
         hand.forward_dynamics(REST, REST, [1.0])
 
 
+def test_a_branch_without_inertia_is_named_also_there() -> None:
+    """A public humanoid has grippers without inertia, and impossible hips."""
+    both = robot(*HIP, '<link name="grip"/>', joint("close", "hip", "grip", "0 0 1"))
+    assert both.massless_joint == "close"
+    with pytest.raises(FailedPreconditionError, match="branch of joint 'close' has no inertia"):
+        both.forward_dynamics(np.zeros(2), np.zeros(2), np.zeros(2))
+
+
 def legs(
     moment: float, *, lever: float = 0.1, com: float = 0.0, mass: float = 2.0, twin: float = 2.5e-3, base: float = 8.0
 ) -> Robot:
