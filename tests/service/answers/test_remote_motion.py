@@ -222,7 +222,7 @@ REFUSALS: list[tuple[dict[str, Any], type[DynError], str, str]] = [
     ),
     ({"payload": 3}, InvalidArgumentError, "inputs.payload", "payload must be a Payload, found int"),
     ({"wrenches": "push"}, InvalidArgumentError, "wrenches", "wrenches must be a Wrench, a list of them or a function"),
-    ({"p0": np.zeros(4)}, InvalidArgumentError, "p0", "p0 needs the integrator implicit_midpoint, found rk4"),
+    ({"p0": np.zeros(4)}, InvalidArgumentError, "p0", "p0 needs the integrator implicit_midpoint, found auto"),
     ({"method": "magic"}, InvalidArgumentError, "method", "method must be one of articulated, mass_matrix"),
 ]
 
