@@ -747,6 +747,17 @@ def test_values_of_inward_passes_and_totals_reach_later_passes(monkeypatch: pyte
     assert_equal(robot, "bias_forces", "", WITHOUT_WRENCHES)
 
 
+@pytest.mark.parametrize("row", ["system_momentum", "system_momentum_rate"])
+def test_a_branch_without_mass_divides_by_no_zero(row: str) -> None:
+    """The mass is a number of the body in loops, and a quotient that is not used is computed too."""
+    text = re.sub(r"(<link name='link_3'>)<inertial>.*?</inertial>", r"\1", chain(4))
+    robot = Robot.from_text(text)
+    loops, signature = kernel_of(robot, row, "", WITHOUT_WRENCHES)
+    with np.errstate(all="raise"):
+        answers = _outputs(compiled(loops, optimised=False)[0](*inputs_of(robot.tree, signature, iter(()))))
+    assert all(np.isfinite(answer).all() for answer in answers)
+
+
 def test_too_many_kinds_are_straight_line_code() -> None:
     """As of planar joints, whose axes are constants of the code."""
     robot = Robot.from_text(chain(MAX_KINDS + 2, types=("planar",)).replace("lower='-9' upper='9'", ""))
