@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,11 +57,9 @@ def simulate(
         task.substeps = 2 if task.integrator == "stick_slip" and not task.supported else task.substeps
     run = _Run(robot, task, progress)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # divergence raises an error instead
-        if task.integrator == "adaptive":
-            return run.adaptive()
-        if task.integrator == "implicit_midpoint":
-            return run.implicit_midpoint()
-        return run.explicit()
+        others = {"adaptive": run.adaptive, "implicit_midpoint": run.implicit_midpoint}
+        motion = others.get(task.integrator, run.explicit)()
+    return replace(motion, integrator=task.integrator, substeps=task.substeps)
 
 
 _TELL_EVERY = 64
@@ -173,35 +171,30 @@ class _Run:
             self._stable.states(k - 1, 1, q[None])
             if records.add(k, q, v) and supported is not None:
                 supported.record(k - 1, q, v)
-        account: dict[str, Any] = {} if supported is None else supported.account()
-        used: dict[str, Any] = {"integrator": task.integrator, "substeps": task.substeps}
         q, v = records.arrays
-        return Trajectory(task.times(), q, v, **account, **used)
+        account: dict[str, Any] = {} if supported is None else supported.account()
+        return Trajectory(task.times(), q, v, **account)
 
     def _step(self) -> Callable[..., tuple[Array, Array]]:
         """Returns a function (k, q, v, tau, wrenches) -> q and v after step k of this part."""
         robot, task = self.robot, self.task
-        integrator, parts, length = task.integrator, range(task.substeps), task.dt / task.substeps
-        held = np.array([length])
-        formula = STEPS.get(integrator)
+        integrator, length = task.integrator, task.dt / task.substeps
+        formula, duration = STEPS.get(integrator), np.array([length])
         if formula is None:
             return (Sticking if task.substeps == 1 else ExtrapolatedSticking)(robot, task).step
-        if task.method == "articulated" and (task.wrenches.none or integrator != "rk4"):
+        options: dict[str, Any] = {"gravity": task.gravity, "integrator": integrator}
+        has_kernel = task.method == "articulated" and (task.wrenches.none or integrator != "rk4")
 
-            def by_kernel(k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
-                for _ in parts:
-                    state = robot.step(q, v, tau, held, gravity=task.gravity, wrenches=acting, integrator=integrator)  # type: ignore[arg-type]
+        def step(k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+            for _ in range(task.substeps):
+                if has_kernel:
+                    state = robot.step(q, v, tau, duration, wrenches=acting, **options)
                     q, v = state.q, state.v
-                return q, v
-
-            return by_kernel
-
-        def by_formula(k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
-            for _ in parts:
-                q, v = formula(lambda q, v: self._acceleration(q, v, tau, acting), q, v, length, on=task.at)
+                else:
+                    q, v = formula(lambda q, v: self._acceleration(q, v, tau, acting), q, v, length, on=task.at)
             return q, v
 
-        return by_formula
+        return step
 
     def _several(self, records: _Records) -> Callable[[int, Array, Array], tuple[int, Array, Array] | None] | None:
         """Returns a function from a step and the state before it to a later step and the state before that one.
@@ -295,7 +288,7 @@ class _Run:
         # The axis of records goes before the leading axes of the robot's numbers.
         v_all = np.moveaxis(velocity(np.moveaxis(q_all, -2, 0), np.moveaxis(p_all, -2, 0)), 0, -2)
         v_all[..., 0, :] = task.v if task.p is None else v_all[..., 0, :]
-        return Trajectory(task.times(), q_all, v_all, p_all, integrator=task.integrator)
+        return Trajectory(task.times(), q_all, v_all, p_all)
 
     def adaptive(self) -> Trajectory:
         """Integrates with adaptive steps between the times of the grid, at which sampled efforts may jump.
@@ -321,4 +314,4 @@ class _Run:
             if self.progress is not None:
                 self.progress((k + 1) / task.last)
         q, v = records.arrays
-        return Trajectory(task.times(), q, v, integrator=task.integrator)
+        return Trajectory(task.times(), q, v)
