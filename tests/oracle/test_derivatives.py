@@ -208,9 +208,9 @@ def test_motions_by_automatic_differentiation(name: str) -> None:
 
 
 def test_the_centre_of_a_light_robot_has_all_its_digits() -> None:
-    """A gram of mass or a nanogram: the centre of one link is its own, within the rounding of a product of rotations."""
+    """The centre of one link of a picogram is its own, within the rounding of a product of rotations."""
     text = (
-        "<robot name='light'><link name='base'/><link name='arm'><inertial><origin xyz='0.3 0 0'/><mass value='1e-12'/>"
+        "<robot name='light'><link name='base'/><link name='arm'><inertial><origin xyz='0.3 0 0'/><mass value='1e-15'/>"
         "<inertia ixx='1e-15' iyy='1e-15' izz='1e-15' ixy='0' ixz='0' iyz='0'/></inertial></link><joint name='joint' "
         "type='continuous'><parent link='base'/><child link='arm'/><axis xyz='0 0 1'/></joint></robot>"
     )
