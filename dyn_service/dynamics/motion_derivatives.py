@@ -193,7 +193,7 @@ def centroidal_derivatives(tree: Tree, q: Mat, v: Mat, a: Mat) -> dict[str, Mat]
     ]
     mass = total(tree, [(ex.matrix(1.0) * body.mass,) for body in tree.inertia], ex.zeros(1, 1))
     there = ex.if_else(mass, 1, 0)  # a robot without mass has its centre at the origin
-    share = there / (mass + 1 - there)
+    share = there / (mass + (1 - there))  # exact: 1 - there is 0 or 1
     centre = share * total(tree, bodies, ex.zeros(3, 1))
 
     def about_centre(loads: list[Mat]) -> list[Mat]:
