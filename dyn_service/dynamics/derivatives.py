@@ -314,11 +314,6 @@ def of_inverse_dynamics(
     )
 
 
-def _square(tree: Tree) -> Mat:
-    """Zeros, (nv, nv)."""
-    return ex.zeros(tree.nv, tree.nv)
-
-
 def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int, *, columns: bool = False) -> list[Any]:
     """`count` matrices (nv, nv) of blocks for each body i and its ancestors j; rows of locked joints are 0.
 
@@ -327,7 +322,7 @@ def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int, 
     """
     if isinstance(found, Walk):
         return _recorded(tree, found, count, columns=columns)
-    matrices = [_square(tree) for _ in range(count)]
+    matrices = [ex.zeros(tree.nv, tree.nv) for _ in range(count)]
     for (i, j), block in found.items():
         if not block.numel():
             continue
@@ -441,7 +436,7 @@ def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wren
     da_dq, da_dv, inverse = parts
     # Of the symmetric inverse, the half that the back substitution finds first.
     at = {entry: k for k, entry in enumerate(tree.parent_first_entries)}
-    da_dtau = _square(tree)
+    da_dtau = ex.zeros(tree.nv, tree.nv)
     for i in range(tree.nv):
         for j in range(tree.nv):
             da_dtau[i, j] = inverse[i, j] if at[i] <= at[j] else inverse[j, i]

@@ -672,18 +672,14 @@ class Pool(Executor):
             self._fork_server.kill(worker.number)  # it may still run if only its message could not be read
             self._fork_server.done(worker.number)
             self._clock.ended(worker.number)
-            if worker.task is not None:
-                self._try_again(worker.task, why)
+            if (task := worker.task) is not None:
+                task.losses += 1
+                self._wait_again(task, task.losses, _MAX_LOSSES, f"lost during {task.head.query}: {why}")
         now = perf_counter_ns()
         if not any(worker.has_started for worker in lost):  # the next one may fail in the same way
             self._next_start_ns = now + _RESTART_DELAY_NS
         self._fill_up(now)
         self._assign()
-
-    def _try_again(self, task: Task, why: str) -> None:
-        """Queues a task again whose worker was lost, or refuses it after several."""
-        task.losses += 1
-        self._wait_again(task, task.losses, _MAX_LOSSES, f"lost during {task.head.query}: {why}")
 
     def _wait_again(self, task: Task, lost: int, most: int, how: str) -> None:
         """Queues a task again, unless `lost` has reached `most`."""
