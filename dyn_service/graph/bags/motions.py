@@ -15,7 +15,6 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dyn_service.api.arrays import read_npz
 from dyn_service.api.queries import Array
@@ -34,17 +33,13 @@ _PLANT = ".plant"
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """A motion. t (k,) s, increasing; q (k, nq); v, tau (k, nv), zero if unknown; reference (k, nq), NaN if missing.
-
-    commanded: (k,), whether a controller commanded the robot; brakes may act in other rows. None if unknown.
-    """
+    """A motion. t (k,) s, increasing; q (k, nq); v, tau (k, nv), zero if unknown; reference (k, nq), NaN if missing."""
 
     t: Array
     q: Array
     v: Array
     tau: Array
     reference: Array
-    commanded: NDArray[np.bool_] | None = None
 
     def at(self, time_s: float) -> int:
         """Returns the last row not later than a time, or the first row."""
@@ -64,17 +59,24 @@ class Recorded:
 
     def motion(self, at: Configuration) -> Motion:
         """Returns the motion for a robot with these joints."""
-        columns, table = self.tables["plant"]
-        t = running_time(_of(columns, table, ["t"], self.node)[:, 0])
-        names = at.position_names, at.velocity_names
-        q = _of(columns, table, [f"q.{name}" for name in names[0]], self.node)
-        v, tau = (_of(columns, table, [f"{kind}.{name}" for name in names[1]], self.node) for kind in ("v", "tau"))
-        reference = np.full_like(q, np.nan)
-        if "reference" in self.tables:
-            columns, table = self.tables["reference"]
-            reference = _of(columns, table, [f"q.{name}" for name in names[0]], self.node)
-        mode = _of(*self.tables["plant"], ["mode"], self.node)[:, 0]
-        return Motion(t, q, v, tau, reference, mode == MODES.index(ACTIVE))
+        positions = [f"q.{name}" for name in at.position_names]
+        q = self.columns("plant", positions)
+        v, tau = (self.columns("plant", [f"{kind}.{name}" for name in at.velocity_names]) for kind in ("v", "tau"))
+        reference = self.columns("reference", positions) if "reference" in self.tables else np.full_like(q, np.nan)
+        return Motion(running_time(self.columns("plant", ["t"])[:, 0]), q, v, tau, reference)
+
+    def columns(self, channel: str, names: Sequence[str]) -> Array:
+        """Returns columns of a channel by their names, (k, names).
+
+        Raises:
+            InvalidArgumentError: The channel has no such column.
+        """
+        known, table = self.tables[channel]
+        if missing := [name for name in names if name not in known]:
+            raise InvalidArgumentError(
+                f"the recording of {self.node!r} has no column {missing[0]!r}: it is of another robot"
+            )
+        return np.ascontiguousarray(table[:, [known.index(name) for name in names]])
 
 
 def of_report(folder: Path, node: str | None = None) -> Recorded:
@@ -109,13 +111,6 @@ def of_report(folder: Path, node: str | None = None) -> Recorded:
     }
     fingerprint = (report.get("robot") or {}).get("fingerprint") if len(found) == 1 else None
     return Recorded(chosen, plants[chosen]["parameters"], tables, fingerprint)
-
-
-def _of(columns: Sequence[str], table: Array, names: Sequence[str], node: str) -> Array:
-    missing = [name for name in names if name not in columns]
-    if missing:
-        raise InvalidArgumentError(f"the recording of {node!r} has no column {missing[0]!r}: it is of another robot")
-    return np.ascontiguousarray(table[:, [columns.index(name) for name in names]])
 
 
 def recording(
@@ -171,7 +166,8 @@ def _from_report(robot: Robot, folder: Path, node: str | None) -> dict[str, Arra
         text = "the report in '%s' is of a model with fingerprint %s, this robot has %s: its masses or joints differ"
         _LOG.warning(text, folder, recorded.fingerprint, robot.fingerprint)
     motion = recorded.motion(robot.configuration)
-    commanded = np.flatnonzero(np.asarray(motion.commanded))
+    # brakes may act in rows that are not under command
+    commanded = np.flatnonzero(recorded.columns("plant", ["mode"]) == MODES.index(ACTIVE))
     spans = np.split(commanded, np.flatnonzero(np.diff(commanded) > 1) + 1)
     rows = max(spans, key=len)
     if len(rows) < 3:
