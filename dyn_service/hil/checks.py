@@ -377,8 +377,8 @@ _NAMED = 3
 class Verdict:
     """One assertion. subject: the joint that came closest to, or farthest beyond, what is allowed; value: how close, in
     `unit`. allowed: the bound as text. sentence: the message, passed or failed. signals: what was judged; lower, upper:
-    what is allowed of each, where that is a band over time. broken_s: when it was first left. shown: the quantity that
-    the signals are, `velocity` for a time to safe stop.
+    what is allowed of each, where that is a band over time. shown: the quantity that the signals are, `velocity` for a
+    time to safe stop.
     """
 
     what: str
@@ -391,7 +391,6 @@ class Verdict:
     signals: tuple[Signal, ...] = ()
     lower: float = -math.inf
     upper: float = math.inf
-    broken_s: float | None = None
     shown: str = ""
 
 
@@ -685,30 +684,23 @@ class OverTime(_Measure):
         numbers = np.isfinite(values)
         worst = int(np.argmax(band.excess(values)))  # asked for where all are numbers alone
         allowed = f"{band.words} {signal.unit}".rstrip()
-        first = int(np.argmin(holds))
         who = f"{signal.name}: " if signal.name else ""
-        if holds.all():
-            at = f"{who}{self.what} {sized(values[worst], signal.unit)} at {signal.t[worst]:.4g} s"
-            sentence, value = f"{at}, allowed {allowed}", float(values[worst])
+        value, passed = float(values[worst]), bool(holds.all())
+        if passed:
+            sentence = f"{who}{self.what} {sized(value, signal.unit)} at {signal.t[worst]:.4g} s, allowed {allowed}"
         elif not numbers.all():
-            when = int(np.argmin(numbers))
-            why = self._why(float(signal.t[when]))
+            value, t = math.nan, float(signal.t[np.argmin(numbers)])
             count = f"{np.count_nonzero(~numbers)} of {len(values)} samples"
-            sentence = f"{who}{self.what} is no number at {signal.t[when]:.4g} s ({count}){why}, allowed {allowed}"
-            value, first = math.nan, when
+            sentence = f"{who}{self.what} is no number at {t:.4g} s ({count}){self._why(t)}, allowed {allowed}"
         else:
             share = format_number(100.0 * float(np.mean(~holds)))
-            found = _beside(values[worst], band, signal.unit)
             sentence = (
-                f"{who}{self.what} {found} at {signal.t[worst]:.4g} s, allowed {allowed} "
-                f"(first exceeded at {signal.t[first]:.4g} s; {share} % of the run)"
+                f"{who}{self.what} {_beside(value, band, signal.unit)} at {signal.t[worst]:.4g} s, allowed {allowed} "
+                f"(first exceeded at {signal.t[np.argmin(holds)]:.4g} s; {share} % of the run)"
             )
-            value = float(values[worst])
-        passed = bool(holds.all())
         lower = -band.upper if self._size else band.lower
-        broken = None if passed else float(signal.t[first])
         return Verdict(
-            self.what, signal.name, value, signal.unit, allowed, passed, sentence, (signal,), lower, band.upper, broken
+            self.what, signal.name, value, signal.unit, allowed, passed, sentence, (signal,), lower, band.upper
         )
 
 
@@ -758,12 +750,10 @@ class Numbers(_Measure):
         __tracebackhide__ = True
         if not self._values:
             self._nothing("nothing was recorded that could be judged")
-        holds = [bool(band.holds(np.array(one.value))) for one in self._values]
-        excess = [
-            math.inf if math.isnan(one.value) else float(band.excess(np.array(one.value))) for one in self._values
-        ]
-        bad = [k for k, good in enumerate(holds) if not good]
-        k = max(bad or range(len(holds)), key=lambda n: excess[n])
+        values = np.array([one.value for one in self._values])
+        excess = np.where(np.isnan(values), math.inf, band.excess(values))
+        bad = np.flatnonzero(~band.holds(values)).tolist()
+        k = max(bad or range(len(values)), key=lambda n: excess[n])
         one, what = self._values[k], self.what
         who = f"{one.name}: " if one.name else ""
         allowed = f"{band.words} {one.unit}".rstrip()

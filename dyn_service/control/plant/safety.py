@@ -92,7 +92,6 @@ CAUSES = ("start", "released", "missed", "velocity", "beyond_limits", "driver")
 
 StopPolicy = Literal["brake", "damping", "zero"]
 LimitPolicy = Literal["clip", "stop"]
-Counts = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Damping = Callable[[], Array]
 """Returns D (nv, nv) N m s/rad at the present position; in a stop the efforts are -D v."""
