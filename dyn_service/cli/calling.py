@@ -93,10 +93,10 @@ def _entry(query: str) -> Query | Computation | Administration:
         UnimplementedError: There is no such query.
     """
     if query not in QUERY_NAMES and query not in QUERIES:  # lists of queries are not iterated
-        known = known_instead(query, QUERY_NAMES, "the queries are")
-        raise UnimplementedError(f"there is no query '{query}'{known}", path="query")
-    others: dict[str, Computation | Administration] = {**COMPUTATIONS, **ADMINISTRATION}
-    return others.get(query) or QUERIES[query]
+        alternatives = known_instead(query, QUERY_NAMES, "the queries are")
+        raise UnimplementedError(f"there is no query '{query}'{alternatives}", path="query")
+    entries: dict[str, Computation | Administration] = {**COMPUTATIONS, **ADMINISTRATION}
+    return entries.get(query) or QUERIES[query]
 
 
 def arguments_of(query: str) -> dict[str, Spec | Option | str]:
@@ -153,21 +153,21 @@ def query_help(query: str) -> str:
     labels = {name: label.text for name, label in entry.labels.items()} if isinstance(entry, Row) else {}
     outputs = {**labels, **{name: str(text) for name, text in entry.outputs.items()}}
     names = [_line(f"{NAMES}?", _NAMES_MEAN)] if NAMES in arguments_of(query) else []
-    listed = [_line(name, text) for name, text in outputs.items()]
-    return "\n".join([*_described(query, full=True), *names, "    outputs", *listed, *notes]).rstrip()
+    output_lines = [_line(name, text) for name, text in outputs.items()]
+    return "\n".join([*_described(query, full=True), *names, "    outputs", *output_lines, *notes]).rstrip()
 
 
 def _described(query: str, *, full: bool) -> list[str]:
     """Returns a query's signature and summary, and if `full` the meaning of its inputs and options, as lines."""
-    entry, taken = _entry(query), arguments_of(query)
-    taken.pop(NAMES, None)
-    required = {*entry.required, *(name for name, x in taken.items() if isinstance(x, Option) and x.required)}
-    marked = {name: name if name in required else f"{name}?" for name in taken}
-    written = [_written(x) if isinstance(x, Option) else marked[name] for name, x in taken.items()]
+    entry, arguments = _entry(query), arguments_of(query)
+    arguments.pop(NAMES, None)
+    required = {*entry.required, *(name for name, x in arguments.items() if isinstance(x, Option) and x.required)}
+    marked = {name: name if name in required else f"{name}?" for name in arguments}
+    words = [_written(x) if isinstance(x, Option) else marked[name] for name, x in arguments.items()]
     outputs = (*entry.labels, *entry.outputs) if isinstance(entry, Row) else (*entry.outputs,)
-    meanings = {name: _meaning(x) or getattr(x, "allowed", "") for name, x in taken.items() if full}
+    meanings = {name: _meaning(x) or getattr(x, "allowed", "") for name, x in arguments.items() if full}
     return [
-        f"{entry.name}({', '.join(written)}) -> {', '.join(outputs)}",
+        f"{entry.name}({', '.join(words)}) -> {', '.join(outputs)}",
         f"    {entry.summary}",
         *(_line(marked[name], text) for name, text in meanings.items() if text),
     ]
@@ -212,13 +212,13 @@ def _computation(client: Client, row: Computation, robot: str | None, values: Ma
 
 def _warn(robot: RemoteRobot, row: Row, values: Mapping[str, Any]) -> None:
     """Warns of positions, velocities and efforts beyond the limits of their joints, of each joint at one state."""
-    limits, at = robot.limits, robot.configuration
+    limits, configuration = robot.limits, robot.configuration
     bounds = {
-        "position": (limits.lower, limits.upper, at.position_names),
-        "velocity": (-limits.speeds, limits.speeds, at.velocity_names),
-        "effort": (0.0 - limits.efforts, limits.efforts, at.velocity_names),
+        "position": (limits.lower, limits.upper, configuration.position_names),
+        "velocity": (-limits.speeds, limits.speeds, configuration.velocity_names),
+        "effort": (0.0 - limits.efforts, limits.efforts, configuration.velocity_names),
     }
-    order = None if values.get(NAMES) is None else Order(at, np.atleast_1d(values[NAMES]).tolist())
+    order = None if values.get(NAMES) is None else Order(configuration, np.atleast_1d(values[NAMES]).tolist())
     for name, spec in row.inputs.items():
         array = numbers(values[name]) if spec.kind in bounds and values.get(name) is not None else None
         if array is None:
@@ -227,9 +227,9 @@ def _warn(robot: RemoteRobot, row: Row, values: Mapping[str, Any]) -> None:
         array = np.atleast_1d(array) if order is None else order.inward(spec, np.atleast_1d(array))
         if array.shape[-1:] != lower.shape:
             continue  # the server reports it
-        beyond = (array < lower) | (array > upper)
-        for k in np.flatnonzero(beyond.reshape(-1, len(lower)).any(axis=0)):
-            state = np.argwhere(beyond[..., k])[0].tolist()
+        is_beyond = (array < lower) | (array > upper)
+        for k in np.flatnonzero(is_beyond.reshape(-1, len(lower)).any(axis=0)):
+            state = np.argwhere(is_beyond[..., k])[0].tolist()
             place = f" at state {state}" if state else ""
             tell(
                 f"warning: {name} of joint '{joints[k]}'{place} is {array[(*state, k)]:g}, beyond its limits "
@@ -325,7 +325,7 @@ def _read_value(name: str, text: str) -> Any:
 
 
 def _number(text: str) -> float | str:
-    """Returns the number, or the text if it is none, which the error about the entry quotes."""
+    """Returns the number; a text that is no number is returned unchanged, for the error that quotes it."""
     with suppress(ValueError):
         return float(text)
     return text

@@ -140,11 +140,11 @@ def _launch_words(context: typer.Context, incomplete: str) -> list[str]:
     from dyn_service.graph.launch import declared_arguments
 
     words = context.params.get("words") or []
-    found: list[str] = []
+    completions: list[str] = []
     with suppress(DynError, OSError):  # a shell cannot show an error
         names = declared_arguments(shipped.find_launch_file(words[0]))[0] if words else shipped.launch_files()
-        found = [f"{name}:=" if words else name for name in names if name.startswith(incomplete)]
-    return found
+        completions = [f"{name}:=" if words else name for name in names if name.startswith(incomplete)]
+    return completions
 
 
 @app.command(rich_help_panel="Servers")

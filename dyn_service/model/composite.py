@@ -133,7 +133,7 @@ def branch_inertias(bodies: Tree, q: Array) -> tuple[Array, Array]:
     it is computed; M(q) is positive definite if all are positive.
 
     The size is the inertia with locked outward joints, and for turns the branch's mass at the longest lever of the
-    robot too: a moment of inertia that vanishes beside it has no digit once its body is seen in other axes.
+    robot too: a moment of inertia that vanishes compared with it has no digit once its body is seen in other axes.
     """
     with np.errstate(all="ignore"):
         size = _at_longest_lever(bodies)

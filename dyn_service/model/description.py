@@ -229,9 +229,9 @@ def with_loops(description: Description, loops: LoopHandling) -> Description:
     Raises:
         InvalidArgumentError: `loops` is none of these.
     """
-    known = get_args(LoopHandling)
-    if loops not in known:
-        raise InvalidArgumentError(f"loops must be {' or '.join(known)}, found {loops!r}", path="loops")
+    choices = get_args(LoopHandling)
+    if loops not in choices:
+        raise InvalidArgumentError(f"loops must be {' or '.join(choices)}, found {loops!r}", path="loops")
     if loops == "closed":
         return description
     notes = (replace(note, kind="reported") if note.kind == "loop" else note for note in description.notes)
