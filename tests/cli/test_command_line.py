@@ -471,7 +471,9 @@ def test_call_asks_what_it_lists(tcp_server: Server, pendulum: Robot, dyn_here: 
         if query == "verify":
             assert len(found) == 14
         else:
-            assert found.keys() == {name for name in outputs if query != "simulate" or name in ("t", "q", "v", "substeps")}
+            assert found.keys() == {
+                name for name in outputs if query != "simulate" or name in ("t", "q", "v", "substeps")
+            }
 
 
 def test_call_warns_beyond_limits(tcp_server: Server, panda: Robot, dyn_here: Here) -> None:
