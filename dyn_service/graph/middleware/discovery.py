@@ -58,7 +58,7 @@ class Discovery:
         launch = self._launches.get(topic)
         if launch not in folders:
             if len(folders) > 1:
-                raise _ambiguous(f"there are several topics {topic!r}", folders)
+                raise ambiguous(f"there are several topics {topic!r}", folders)
             launch = next(iter(folders), None)
         if launch is not None:
             self._launches[topic] = launch
@@ -132,7 +132,7 @@ class Discovery:
             pairs = [(other, folder) for other, folder, _ in ends]
             raise NotFoundError(f"there is no {what} {name!r}{_hint(name, pairs, f'{what}s')}")
         if len(matching) > 1:
-            raise _ambiguous(f"there are {len(matching)} {what}s {name!r}", {folder for folder, _ in matching})
+            raise ambiguous(f"there are {len(matching)} {what}s {name!r}", {folder for folder, _ in matching})
         return matching[0][1]
 
 
@@ -141,7 +141,8 @@ def full(name: str) -> str:
     return name if name.startswith("/") or "://" in name else f"/{name}"
 
 
-def _ambiguous(message: str, folders: Iterable[Path]) -> FailedPreconditionError:
+def ambiguous(message: str, folders: Iterable[Path]) -> FailedPreconditionError:
+    """Returns the error for something that is in several launches, with their folders."""
     choices = ", ".join(sorted(map(str, folders)))
     return FailedPreconditionError(f"{message}: choose a launch by {RUNTIME_DIR}=FOLDER, one of {choices}")
 

@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dyn_service.errors import FailedPreconditionError
-from dyn_service.graph.middleware.discovery import Discovery
+from dyn_service.graph.middleware.discovery import Discovery, ambiguous
 from dyn_service.graph.middleware.graph import runtime_folders
 from dyn_service.graph.middleware.node import LOOK_S, Node
 from dyn_service.graph.middleware.pubsub import RawSubscription
 from dyn_service.graph.middleware.stop import Stop
-from dyn_service.graph.middleware.topics import RUNTIME_DIR
 from dyn_service.messages import Message
 from dyn_service.service.protocol.sockets import own_context
 from dyn_service.support.parameters import NoParameters
@@ -128,8 +126,7 @@ def folder_of(discovery: Discovery, topic: str) -> Path:
         {one.folder for one in found},
     ):
         if len(candidates) > 1:
-            folders = ", ".join(sorted(map(str, candidates)))
-            raise FailedPreconditionError(f"choose a launch by {RUNTIME_DIR}=FOLDER, one of {folders}")
+            raise ambiguous(f"topic {topic!r} can be in {len(candidates)} launches", candidates)
         if candidates:
             return candidates.pop()
     return runtime_folders()[0]
