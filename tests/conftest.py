@@ -57,6 +57,13 @@ def pytest_collection(session: pytest.Session) -> None:
             importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests in wall time start, kill and wait for many processes, and wide ones compile many robots."""
+    for item in items:
+        if item.get_closest_marker("timeout") is None and any(map(item.get_closest_marker, ("slow", "wide"))):
+            item.add_marker(pytest.mark.timeout(600))
+
+
 def pytest_collection_finish() -> None:
     """Collected tests stay to the end, so the collector does not walk through them. It runs less often than by Python's
     default of 700: tracing a kernel allocates millions of objects (13 tests of overlays took a fifth less CPU time).

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from math import isfinite
 from numbers import Number
 from pathlib import Path
@@ -175,20 +176,12 @@ def found_instead(kind: str, value: Any) -> str:
 
 def _odd_entry(values: Sequence[Any]) -> str:
     """Returns the first entry that is no number, and its index, of lists of mostly numbers; else ""."""
-    leaves = [*_leaves(values)]
-    odd = [(place, value) for place, value in leaves if not isinstance(value, Number) or isinstance(value, complex)]
-    if not odd or 2 * len(odd) >= len(leaves):
-        return ""
-    place, value = odd[0]
-    return f"{found(value)} at {place}"
-
-
-def _leaves(values: Sequence[Any], place: tuple[int, ...] = ()) -> Iterator[tuple[list[int], Any]]:
-    for k, value in enumerate(values):
-        if isinstance(value, list | tuple):
-            yield from _leaves(value, (*place, k))
-        else:
-            yield [*place, k], value
+    with suppress(ValueError):  # arrays of different shapes
+        entries = np.array(values, dtype=object)
+        odd = [k for k, x in np.ndenumerate(entries) if not isinstance(x, Number) or isinstance(x, complex)]
+        if 0 < 2 * len(odd) < entries.size:
+            return f"{found(entries[odd[0]])} at {list(odd[0])}"
+    return ""
 
 
 def found(value: Any) -> str:

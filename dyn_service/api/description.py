@@ -99,6 +99,15 @@ class LimitsDescription(msgspec.Struct, frozen=True, kw_only=True):
     jerk: list[float | None] = []
 
 
+class NoteDescription(msgspec.Struct, frozen=True):
+    """A note of the import, see docs/urdf.md. line: in the robot's file; 0 if there is none."""
+
+    kind: str
+    element: str
+    text: str
+    line: int = 0
+
+
 class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
     """The description of a robot, for MessagePack or JSON."""
 
@@ -128,12 +137,17 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Default gravity of requests, m/s^2, world axes."""
     passive: tuple[str, ...] = ()
     """Passive properties of its joints: some of `damping`, `friction`, `armature`, `springs`."""
-    loops: tuple[str, ...] = ()
-    """What closes loops that the tree lacks, which leaves efforts and accelerations without an answer."""
     conventions: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(CONVENTIONS))
     """Conventions: quaternions, axes of velocities, order of spatial vectors."""
     certificates: Mapping[str, Mapping[str, Any]] = {}
     """By compiled kernel, the fields of its `Certificate` except the name."""
+    notes: tuple[NoteDescription, ...] = ()
+    """What the importer noted: defaults, changes, warnings, and what it does not use."""
+
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """What closes loops that the tree lacks, which leaves efforts and accelerations without an answer."""
+        return tuple(f"{note.element}: {note.text}" for note in self.notes if note.kind == "loop")
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values."""

@@ -93,8 +93,8 @@ def _entry(query: str) -> Query | Computation | Administration:
         UnimplementedError: There is no such query.
     """
     if query not in QUERY_NAMES and query not in QUERIES:  # lists of queries are not iterated
-        alternatives = known_instead(query, QUERY_NAMES, "the queries are")
-        raise UnimplementedError(f"there is no query '{query}'{alternatives}", path="query")
+        hint = known_instead(query, QUERY_NAMES, "the queries are")
+        raise UnimplementedError(f"there is no query '{query}'{hint}", path="query")
     entries: dict[str, Computation | Administration] = {**COMPUTATIONS, **ADMINISTRATION}
     return entries.get(query) or QUERIES[query]
 
@@ -132,9 +132,7 @@ def ask(
     ) as client:
         if isinstance(entry, Administration):
             return _administer(client, entry, robot, values)
-        if isinstance(entry, Computation):
-            return _computation(client, entry, robot, values)
-        return _question(client, entry, robot, values)
+        return _answer(client, entry, robot, values)
 
 
 def list_queries() -> str:
@@ -153,8 +151,8 @@ def query_help(query: str) -> str:
     labels = {name: label.text for name, label in entry.labels.items()} if isinstance(entry, Row) else {}
     outputs = {**labels, **{name: str(text) for name, text in entry.outputs.items()}}
     names = [_line(f"{NAMES}?", _NAMES_MEAN)] if NAMES in arguments_of(query) else []
-    output_lines = [_line(name, text) for name, text in outputs.items()]
-    return "\n".join([*_described(query, full=True), *names, "    outputs", *output_lines, *notes]).rstrip()
+    lines = [_line(name, text) for name, text in outputs.items()]
+    return "\n".join([*_described(query, full=True), *names, "    outputs", *lines, *notes]).rstrip()
 
 
 def _described(query: str, *, full: bool) -> list[str]:
@@ -177,62 +175,55 @@ def _line(name: str, text: str) -> str:
     return f"      {name:<16} {text}"
 
 
-def _question(client: Client, row: Query, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
-    given = dict(values)
-    verify = given.pop("verify", False)
+def _answer(client: Client, row: Query | Computation, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    given, of_robot = dict(values), isinstance(row, Query) or row.robot
+    verify = given.pop("verify", False) if isinstance(row, Query) else False
     if not isinstance(verify, bool):
         raise InvalidArgumentError(f"verify must be true or false, found {verify!r}", path="options.verify")
-    _check_names(row.name, given, _inputs(row), row.options, row.required)
-    options = pack_options(row, _options(row, given))
-    if verify:
-        options = {**(options or {}), "verify": True}
-    meant = client.robot(robot or _only_robot(client))
-    _warn(meant, row, given)
-    request = Ask(row.name, meant.name, _packed(row, given), options, meant.fingerprint)
+    if not of_robot:
+        _refuse_robot(row.name, robot)
+    needed = (*row.required, *(option.name for option in row.options.values() if option.required))
+    _check_names(row.name, given, _inputs(row), row.options, needed)
+    options = _options(row, given)
+    if isinstance(row, Query):
+        options = {**(pack_options(row, options) or {}), **({"verify": True} if verify else {})}
+    meant = client.robot(robot or _only_robot(client)) if of_robot else None
+    if meant is not None:
+        _warn(meant, row, given)
+    model = meant.fingerprint if meant is not None and isinstance(row, Query) else UNSET
+    request = Ask(row.name, meant.name if meant else UNSET, _packed(row, given), options or UNSET, model)
     head = client.ask(request)
-    found = read_outputs(head, row, request, meant)
-    answer = {name: _plain(found[name]) for name in row.result_names}
+    outputs = read_outputs(head, row, request, meant)
+    names = row.result_names if isinstance(row, Query) else outputs
+    answer = {name: _plain(outputs[name]) for name in names}
     if verify:
         answer["residuals"] = {name: _plain(value) for name, value in read_residuals(head).items()}
     return answer
 
 
-def _computation(client: Client, row: Computation, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
-    if not row.robot:
-        _refuse_robot(row.name, robot)
-    needed = (*row.required, *(option.name for option in row.options.values() if option.required))
-    _check_names(row.name, values, _inputs(row), row.options, needed)
-    options = _options(row, values)
-    meant = client.robot(robot or _only_robot(client)) if row.robot else None
-    if meant is not None:
-        _warn(meant, row, values)
-    request = Ask(row.name, meant.name if meant else UNSET, _packed(row, values), options or UNSET)
-    return {name: _plain(value) for name, value in read_outputs(client.ask(request), row, request, meant).items()}
-
-
 def _warn(robot: RemoteRobot, row: Row, values: Mapping[str, Any]) -> None:
     """Warns of positions, velocities and efforts beyond the limits of their joints, of each joint at one state."""
-    limits, configuration = robot.limits, robot.configuration
+    limits, joints = robot.limits, robot.configuration
     bounds = {
-        "position": (limits.lower, limits.upper, configuration.position_names),
-        "velocity": (-limits.speeds, limits.speeds, configuration.velocity_names),
-        "effort": (0.0 - limits.efforts, limits.efforts, configuration.velocity_names),
+        "position": (limits.lower, limits.upper, joints.position_names),
+        "velocity": (-limits.speeds, limits.speeds, joints.velocity_names),
+        "effort": (0.0 - limits.efforts, limits.efforts, joints.velocity_names),
     }
-    order = None if values.get(NAMES) is None else Order(configuration, np.atleast_1d(values[NAMES]).tolist())
+    order = None if values.get(NAMES) is None else Order(joints, np.atleast_1d(values[NAMES]).tolist())
     for name, spec in row.inputs.items():
         array = numbers(values[name]) if spec.kind in bounds and values.get(name) is not None else None
         if array is None:
             continue
-        lower, upper, joints = bounds[spec.kind]
+        lower, upper, names = bounds[spec.kind]
         array = np.atleast_1d(array) if order is None else order.inward(spec, np.atleast_1d(array))
         if array.shape[-1:] != lower.shape:
             continue  # the server reports it
-        is_beyond = (array < lower) | (array > upper)
-        for k in np.flatnonzero(is_beyond.reshape(-1, len(lower)).any(axis=0)):
-            state = np.argwhere(is_beyond[..., k])[0].tolist()
+        violations = (array < lower) | (array > upper)
+        for k in np.flatnonzero(violations.reshape(-1, len(lower)).any(axis=0)):
+            state = np.argwhere(violations[..., k])[0].tolist()
             place = f" at state {state}" if state else ""
             tell(
-                f"warning: {name} of joint '{joints[k]}'{place} is {array[(*state, k)]:g}, beyond its limits "
+                f"warning: {name} of joint '{names[k]}'{place} is {array[(*state, k)]:g}, beyond its limits "
                 f"{lower[k]:g} to {upper[k]:g} ({spec.unit})"
             )
 
@@ -325,7 +316,7 @@ def _read_value(name: str, text: str) -> Any:
 
 
 def _number(text: str) -> float | str:
-    """Returns the number; a text that is no number is returned unchanged, for the error that quotes it."""
+    """Returns a number, or a text that is not one, for the error about the entry."""
     with suppress(ValueError):
         return float(text)
     return text

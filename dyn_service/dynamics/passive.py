@@ -149,7 +149,7 @@ def _rates(tree: Tree, v: Mat) -> tuple[Mat, Callable[[Mat], Mat]]:
     if not tree.has_mimics:
         return v, lambda x: x
     if isinstance(tree, RolledTree):
-        sizes = ex.vertcat(*(ex.fabs(joint.ratio) * ex.full(joint.nv, 1, 1.0) for joint in tree.inboard))
+        sizes = ex.vertcat(*(joint.ratio * ex.full(joint.nv, 1, 1.0) for joint in tree.inboard))
         return sizes * v, lambda x: sum_over_driven_bodies(tree, joint_values(tree, sizes * x))
     size = constant(np.abs(tree.coupling_matrix))
     return size @ v, lambda x: size.T @ x

@@ -1074,9 +1074,9 @@ class Robot(RobotQueries):
         """
         inverts = method in getattr(row, "inverts_mass_matrix", ())
         if self._description.loops and (row.has_loads or inverts):
-            note, *others = self._description.loops
+            note, *rest = self._description.loops
             return (
-                f"{note.element} {note.text}{f' ({len(others)} more)' if others else ''}, and what it carries is not "
+                f"{note.element} {note.text}{f' ({len(rest)} more)' if rest else ''}, and what it carries is not "
                 'computed; load the robot with loops="cut" to compute with the tree that is left'
             )
         if method in getattr(row, "rejects_mimic", ()) and self._tree.has_mimics:
@@ -1095,8 +1095,8 @@ class Robot(RobotQueries):
     def check_answer(self, row: Query | Computation, method: str = "") -> None:
         """Raises FailedPreconditionError, which names the joint, for a method that has no result for this robot."""
         if reason := self._refusal(row, method):
-            some = isinstance(row, Query) and not all(self._refusal(row, choice) for choice in row.kernels)
-            name = f"{row.name} with {row.kernel_option}='{method}'" if some else row.name  # type: ignore[union-attr]
+            by_choice = isinstance(row, Query) and not all(self._refusal(row, choice) for choice in row.kernels)
+            name = f"{row.name} with {row.kernel_option}='{method}'" if by_choice else row.name  # type: ignore[union-attr]
             raise FailedPreconditionError(f"{name} has no answer for robot '{self.name}': {reason}")
 
     def _defaults_of(self, row: Query) -> dict[str, Array]:
@@ -1146,11 +1146,8 @@ class Robot(RobotQueries):
 
     @cached_property
     def massless_joint(self) -> str | None:
-        """The movable joint nearest the leaves whose branch has no inertia along it in any configuration, or None.
-
-        None too if a body has an inertia that no body can have: each state is checked then.
-        """
-        return massless_joint(self._weld.tree) if self._has_possible_inertia else None
+        """The movable joint nearest the leaves whose branch has no inertia along it in any configuration, or None."""
+        return massless_joint(self._weld.tree)
 
     def singular_joint(self, q: ArrayLike) -> str | None:
         """Returns the movable joint nearest the leaves whose branch has no inertia along it at `q`, or None.

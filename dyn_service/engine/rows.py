@@ -23,6 +23,7 @@ from dyn_service.api.description import (
     JointDescription,
     LimitsDescription,
     MimicDescription,
+    NoteDescription,
     RobotDescription,
     Sizes,
 )
@@ -272,7 +273,7 @@ def described(tree: Tree, sizes: Sizes, description: Description) -> RobotDescri
         ),
         gravity=description.gravity,
         passive=tuple(part for part in PASSIVE_PARTS if part in tree.passive.acts),
-        loops=tuple(f"{note.element}: {note.text}" for note in description.loops),
+        notes=tuple(NoteDescription(note.kind, note.element, note.text, note.line) for note in description.notes),
     )
 
 

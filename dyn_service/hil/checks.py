@@ -268,9 +268,8 @@ class Check:
         for error in record.signals("error"):  # a quaternion has other entries: those go any way
             ways = values[:, [names.index(error.name)] if error.name in names else []]
             way = float(np.ptp(ways)) if ways.size and np.isfinite(ways).all() else math.inf
-            self.covering(bounds.under_command).tracking(error.name).at_most(
-                float(bounds.errors(error.unit == "rad", np.array(way)))
-            )
+            limit = float(bounds.errors(error.unit == "rad", np.array(way)))
+            self.covering(bounds.under_command).tracking(error.name).at_most(limit)
 
     def count(self, name: str) -> Numbers:
         """A counter of the plant or the controller, such as `refused`; an unknown name does not pass."""
@@ -307,14 +306,10 @@ class Check:
         else:
             upper = bounds.velocity if what == "velocity" else bounds.effort
             lower = -upper
-        at = [names.index(one.name) for one in signals]
-        return OverTime(
-            self._judge(from_s, until_s),
-            kind.replace("_", " "),
-            signals,
-            limits=[(float(lower[k]), float(upper[k])) for k in at],
-            why_not=self._mode_words if kind.startswith(COMMANDED) else None,
-        )
+        limits = [(float(lower[k]), float(upper[k])) for k in (names.index(signal.name) for signal in signals)]
+        why_not = self._mode_words if kind.startswith(COMMANDED) else None
+        judge, text = self._judge(from_s, until_s), kind.replace("_", " ")
+        return OverTime(judge, text, signals, limits=limits, why_not=why_not)
 
     def _powers(self, joint: str | None) -> list[Signal]:
         speeds, efforts = (self._signals(kind, joint) for kind in ("velocity", "effort"))
@@ -509,7 +504,7 @@ def _causes(record: Record, sentence: str, ended: Sequence[str]) -> list[str]:
     """Returns the causes that the sentence does not contain yet. ended: nodes that ended by themselves."""
     first = next((change for change in record.changes if change.mode == STOPPED), None)
     stopped = [] if first is None or first.reason in sentence else [f"at {first.t:.4g} s the plant is {first.words}"]
-    warnings = [text for _, text in record.notes if "WARNING" in text]
+    warnings = [text for _, text in record.notes if "WARNING" in text and STOPPED not in text]
     return [*ended, *stopped, *dict.fromkeys(warnings), *(_hints(record, first) if first else [])]
 
 

@@ -8,7 +8,6 @@ one step after its state, as in real time.
 
 from __future__ import annotations
 
-import contextvars
 import sys
 import threading
 import traceback
@@ -106,8 +105,7 @@ class Lockstep:
             done.set()
 
         self.log.asked_s = t
-        context = contextvars.copy_context()
-        thread = threading.Thread(target=lambda: context.run(go), name="hil lockstep", daemon=True)
+        thread = threading.Thread(target=go, name="hil lockstep", daemon=True)
         thread.start()
         try:
             done.wait(limit_s)

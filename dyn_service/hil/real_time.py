@@ -185,7 +185,6 @@ class RealTime:
         plan = _plan(setup, self._killed, without_plant=bool(endpoints))
         self._proxy = Proxy(runtime.folder, topics, self.log, faults, seed)
         self._ready, self._over = threading.Event(), threading.Event()
-        self.ended = ""
         self._supervisor: Supervisor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._supervise(plan)), name="hil launch")
@@ -204,6 +203,11 @@ class RealTime:
     def now_s(self) -> float:
         """The plant's time since the run began."""
         return self._proxy.now_s
+
+    @property
+    def ended(self) -> str:
+        """Why a node ended by itself, the last one; empty while all run."""
+        return self.log.ends[-1].why if self.log.ends else ""
 
     @property
     def state(self) -> PlantState:
@@ -283,11 +287,8 @@ class RealTime:
         supervisor = self._supervisor = Supervisor(plan, self._runtime, listener)
         try:
             outcome = await supervisor.run(None)
-            if outcome.reason != "the run is over":
-                tails = [process.tail[-1] for process in outcome.processes if process.fault and process.tail]
-                self.ended = ": ".join([outcome.reason, *tails[:1]])
-                if not self.log.ends:
-                    self._end(outcome.reason)
+            if outcome.reason != "the run is over" and not self.log.ends:
+                self._end(outcome.reason)
             for process in outcome.processes:
                 if process.forced or (process.plan.name not in self._kills and not process.stopped_well()):
                     how = "did not stop and was killed" if process.forced else process.causes[-1]
@@ -303,7 +304,7 @@ class RealTime:
             self._ready.set()
         elif self._proxy.begin_s is not None:
             self.log.notes.append((self._proxy.now_s, line))
-            self._look_for_ends()
+        self._look_for_ends()
 
     def _output(self, process: ProcessPlan, line: str) -> None:
         if line.startswith("WARNING") and self._proxy.begin_s is not None:

@@ -144,15 +144,15 @@ def _reference(
         return _straight, []
     part = _solid(frames.part_of(links, bodies))
     small = signature.resized(sizes_of(part, frames.welded(part).tree, signature.bodies))
-    _, certificate = certified(part, small, lambda graph: compiled(graph, optimised=False)[0], trace)
-    return trace, [Difference(certificate.error, certificate.states, certificate.output, certificate.relative)]
+    _, found = certified(part, small, lambda graph: compiled(graph, optimised=False)[0], trace)
+    return trace, [Difference(found.error, found.states, found.output, found.relative)]
 
 
 def _sample(links: Tree) -> list[int]:
     """Returns bodies of every kind: the first two and the last of each, the bodies that they mimic, and their roots."""
     kinds: dict[Any, list[int]] = {}
-    for i, (joint, parent, mimicked) in enumerate(zip(links.inboard, links.parent, links.mimicked_body, strict=True)):
-        kinds.setdefault((type(joint), parent < 0, mimicked == i), []).append(i)
+    for i, joint in enumerate(links.inboard):
+        kinds.setdefault((type(joint), links.parent[i] < 0, links.mimicked_body[i] == i), []).append(i)
     some = {i for bodies in kinds.values() for i in (*bodies[:2], bodies[-1])}
     some |= {links.mimicked_body[i] for i in some}
     return sorted(some | {links.ancestors(i)[-1] for i in some})

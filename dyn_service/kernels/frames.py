@@ -111,24 +111,17 @@ def part_of(tree: Tree, bodies: Sequence[int]) -> Tree:
     index, followed = {i: n for n, i in enumerate(bodies)}, dict[int, int]()
     for driven in tree.driven_bodies:  # if the mimicked joint is not among them, the first mimic joint replaces it
         kept = [i for i in driven if i in index]
-        followed |= dict.fromkeys(kept, kept[0] if kept else -1)
-    moving = [i for i in bodies if tree.inboard[i].nv]
-
-    def select(entries: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(entries[i] for i in bodies)
-
+        followed |= dict.fromkeys(kept, next(iter(kept), -1))
+    fields = ("links", "joints", "inboard", "rotation", "origin", "inertia")
+    entries: dict[str, Any] = {field: tuple(getattr(tree, field)[i] for i in bodies) for field in fields}
+    rates = [n for i in bodies for n in range(tree.in_rates[i].start, tree.in_rates[i].stop)]
     return replace(
         tree,
-        links=select(tree.links),
-        joints=select(tree.joints),
         parent=tuple(next((index[j] for j in tree.ancestors(i)[1:] if j in index), -1) for i in bodies),
-        inboard=select(tree.inboard),
-        rotation=select(tree.rotation),
-        origin=select(tree.origin),
-        inertia=select(tree.inertia),
-        passive=tree.passive.at([n for i in bodies for n in range(tree.in_rates[i].start, tree.in_rates[i].stop)]),
-        mimic=tuple(None if followed[i] == i else Mimic(tree.joints[followed[i]]) for i in moving),
+        passive=tree.passive.at(rates),
+        mimic=tuple(None if followed[i] == i else Mimic(tree.joints[followed[i]]) for i in bodies if i in followed),
         free=None,
+        **entries,
     )
 
 

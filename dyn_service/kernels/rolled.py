@@ -490,7 +490,7 @@ class _Passes:
         self.elimination = _elimination(tree)
         rolled = model.tree
         assert isinstance(rolled, RolledTree)
-        self.loops, self.kinds, self.follows = rolled.loops, range(len(rolled)), rolled.follows
+        self.loops, self.kinds = rolled.loops, range(len(rolled))
         self.velocities = [joint.nv for joint in rolled.inboard]
         self.entries = {  # per family, kind and index of each entry on the tree of kinds
             "nq": _indexed(rolled.in_q),
@@ -670,11 +670,8 @@ class _Passes:
             if entries.numel() != len(places):
                 raise NotRolledError("an output does not have one entry per kind")
             for expression, (place, owner) in zip(entries.elements(), places, strict=True):
-                if owner is not None and place.family in ("nq", "nv") and any(self.follows):
-                    if self._symbols_of(expression).own:
-                        raise NotRolledError("an entry of v is the value of one of the bodies that it moves, not a sum")
-                    if self.follows[owner]:
-                        continue
+                if self.tree.has_mimics and place.family in ("nq", "nv") and self._symbols_of(expression).own:
+                    raise NotRolledError("an entry of v is the value of one of the bodies that it moves, not a sum")
                 if expression != 0.0:  # the loop over states has cleared the buffer
                     yield _Output(self._ready(expression, owner), owner, expression, place)
             start += operand.size

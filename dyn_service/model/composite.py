@@ -103,12 +103,16 @@ def massless_joint(bodies: Tree) -> str | None:
     # An arbitrary configuration: branch inertias are analytic in q, so zero here means zero everywhere.
     moved = np.random.default_rng(0).uniform(-1.0, 1.0, bodies.nv)
     at = bodies.configuration
-    return singular_joint(bodies, np.asarray(at.integrate(at.neutral, moved)))
+    branch, size = branch_inertias(bodies, np.asarray(at.integrate(at.neutral, moved)))
+    return _nearest_the_leaves(bodies, lacks_inertia(np.abs(branch), size))
 
 
 def singular_joint(bodies: Tree, q: Array) -> str | None:
     """As `massless_joint`, at q (nq,); None if M(q) is positive definite. q must be so small that nothing overflows."""
-    lacking = lacks_inertia(*branch_inertias(bodies, q))
+    return _nearest_the_leaves(bodies, lacks_inertia(*branch_inertias(bodies, q)))
+
+
+def _nearest_the_leaves(bodies: Tree, lacking: Array) -> str | None:
     bare = np.flatnonzero(lacking.any(axis=tuple(range(lacking.ndim - 1))))
     return bodies.configuration.velocity_joints[bare.max()] if bare.size else None
 
@@ -133,7 +137,7 @@ def branch_inertias(bodies: Tree, q: Array) -> tuple[Array, Array]:
     it is computed; M(q) is positive definite if all are positive.
 
     The size is the inertia with locked outward joints, and for turns the branch's mass at the longest lever of the
-    robot too: a moment of inertia that vanishes compared with it has no digit once its body is seen in other axes.
+    robot too: a smaller moment of inertia has no digit left when its body is seen in other axes.
     """
     with np.errstate(all="ignore"):
         size = _at_longest_lever(bodies)

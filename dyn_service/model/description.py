@@ -179,7 +179,7 @@ class Description:
     root: RootType = "fixed"
     gravity: tuple[float, float, float] = DEFAULT_GRAVITY
 
-    @property
+    @cached_property
     def loops(self) -> tuple[Note, ...]:
         """The notes on what joins links or joints in a loop and is not in the tree; none if loops are cut."""
         return tuple(note for note in self.notes if note.kind == "loop")

@@ -121,9 +121,10 @@ def completed(
     loops: LoopHandling = "closed",
 ) -> Description:
     """Applies a joint file, the options `mimic` and `loops`, and the kind of root; logs what the reader changed."""
-    changes = [f"{note.element}: {note.text}" for note in description.notes if note.kind == "changed"]
-    if changes:
-        text = "; ".join(changes[:_LOGGED])
-        _LOG.warning("%s: %s changed: %s", description.source, counted(len(changes), "value"), text)
+    changed = [f"{note.element}: {note.text}" for note in description.notes if note.kind == "changed"]
+    if changed:
+        shown = "; ".join(changed[:_LOGGED])
+        count = counted(len(changed), "value")
+        _LOG.warning("%s: %s changed, all are in robot.receipt.notes: %s", description.source, count, shown)
     description = with_loops(description if joints is None else with_joint_file(description, joints), loops)
     return rooted(description if mimic else without_mimics(description), root)

@@ -334,7 +334,7 @@ def stretched(kind: str, sizes: Sequence[float], by: float) -> tuple[float, ...]
 
 
 def filled(shapes: Iterable[Shape]) -> Inertial | None:
-    """Returns the inertia of boxes, cylinders, .. of density 1 kg/m^3 in the link's frame; None without such shapes."""
+    """Returns the inertia of boxes, cylinders, .. of density 1 kg/m^3 in the link's frame, or None."""
     parts = []
     for shape in shapes:
         if shape.kind in SOLIDS and not shape.unread:

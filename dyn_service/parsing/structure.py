@@ -546,9 +546,9 @@ def _beyond_shapes(link: Link, inertial: Inertial) -> Iterator[str]:
     """Warns about moments that the link's own boxes, cylinders, .. show to be too large."""
     with np.errstate(over="ignore", invalid="ignore"):
         even = filled(link.shapes)
-        if even is None:
+        spread = 0.0 if even is None else float(np.trace(even.inertia)) / even.mass
+        if even is None or spread == 0.0:  # too small for a double
             return
-        spread = float(np.trace(even.inertia)) / even.mass
         ratio = float(np.trace(inertial.inertia)) / inertial.mass / spread
         is_centred = _length(inertial.com - even.com) < CENTRED * math.sqrt(spread / 2.0)
     whole = all(shape.kind in SOLIDS and not shape.unread for shape in link.shapes)

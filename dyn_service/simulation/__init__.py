@@ -6,6 +6,7 @@ cost             predicted cost of a simulation request
 divergence       detection of motions that diverge
 engines          engines of a simulated plant: one step at a time
 fmu              a unit of FMI as the engine
+stability        longest stable steps, the default integrator
 integrators/     adaptive, implicit and sticking steps; explicit ones are in `model/steps.py`
 inverse_kinematics  positions at which links reach targets, for many problems at once
 laws             control laws as data: checked, evaluated

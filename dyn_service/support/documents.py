@@ -32,11 +32,7 @@ MAX_NUMBER = 256
 
 _MERGE = "tag:yaml.org,2002:merge"
 
-_TAGS = {
-    yaml.ScalarNode: ("!!str", "!!int", "!!float", "!!bool", "!!null", "!!timestamp", "!!merge", "!!value"),
-    yaml.SequenceNode: ("!!seq",),
-    yaml.MappingNode: ("!!map",),
-}
+_SCALARS = ("!!str", "!!int", "!!float", "!!bool", "!!null", "!!timestamp", "!!merge", "!!value")
 
 _Pairs = dict[str, tuple[yaml.ScalarNode, yaml.Node]]
 
@@ -167,7 +163,9 @@ def _construct(loader: _Loader, node: yaml.Node, place: Place, lines: dict[Place
     line = _line(node)
     lines[place] = line
     tag = node.tag.replace("tag:yaml.org,2002:", "!!")
-    if tag not in _TAGS[type(node)] or (tag == "!!null" and node.value not in ("", "~", "null", "Null", "NULL")):
+    collection = "!!seq" if isinstance(node, yaml.SequenceNode) else "!!map"
+    tags = _SCALARS if isinstance(node, yaml.ScalarNode) else (collection,)
+    if tag not in tags or (tag == "!!null" and node.value not in ("", "~", "null", "Null", "NULL")):
         raise loader._fault(f"tag {tag} is not supported: expected !!str, !!int, !!float or !!bool", line, place)
     if len(lines) > MAX_NODES:
         raise loader._fault(f"more than {MAX_NODES} values", line)

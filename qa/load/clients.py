@@ -127,6 +127,12 @@ def busy(endpoint: str, kind: str, begun: Event, stop: Event) -> None:
                     robot.inverse_dynamics(q, q, q)
                 elif kind == "simulate":
                     robot.simulate(rest, rest, dt=1e-4, steps=2000)
+                elif kind in ("late", "cancelled"):
+                    q = np.full((20_000, robot.nv), 0.1)
+                    begin_s = time.monotonic()
+                    with suppress(DynError):  # the client also cancels the request
+                        robot.with_timeout(0.005 if kind == "late" else 0.01).forward_dynamics(q, q, q)
+                    time.sleep(max(0.0, begin_s + 0.1 - time.monotonic()))
                 elif kind == "verify":
                     robot.verify(*rng.uniform(-1.0, 1.0, (3, 20, robot.nv)))
                 else:  # a robot that nobody has seen: it has to be compiled

@@ -128,9 +128,10 @@ def test_repr_of_a_result_gives_shapes_units_and_first_entries() -> None:
         "    actuation: (1000, 8) N m | N: 0, 6, 12, 18, ...",
         "    constraint: (1000, 8, 6) N m, N: 0, 1, 2, 3, ...)",
     ]
-    moved = Trajectory(np.array([0.0, 0.5]), np.full((2, 1), np.pi), np.zeros((2, 0)))
+    moved = Trajectory(np.array([0.0, 0.5]), np.full((2, 1), np.pi), np.zeros((2, 0)), integrator="rk4", substeps=3)
     assert repr(moved) == (
-        "Trajectory(\n    t: (2,) s: 0, 0.5\n    q: (2, 1) rad | m: 3.142, 3.142\n    v: (2, 0) rad/s | m/s: )"
+        "Trajectory(\n    t: (2,) s: 0, 0.5\n    q: (2, 1) rad | m: 3.142, 3.142\n    v: (2, 0) rad/s | m/s: \n"
+        "    integrator: rk4\n    substeps: 3)"
     )
     forces = np.zeros((3, 2, 3))  # a named tuple unpacks as before
     assert repr(SegmentLoads(forces, forces)).startswith("SegmentLoads(\n    force: (3, 2, 3) N: 0, 0, 0, 0, ...")

@@ -92,4 +92,4 @@ def test_a_call_asks_it(launched: Launched) -> None:
 def test_nodes_of_one_name_are_listed_with_their_folders(launched: Launched) -> None:
     one, _, two = launched("one", "/plant"), launched("one", "/controller"), launched("two", "/plant")
     done = CliRunner().invoke(node_app, ["list"], catch_exceptions=False)
-    assert done.output.splitlines() == ["/controller", f"/plant  {one}", f"/plant  {two}"]
+    assert done.output.splitlines() == [f"/controller  {one}", f"/plant  {one}", f"/plant  {two}"]

@@ -308,10 +308,10 @@ def test_names_say_which_launch_they_belong_to(
                 assert dyn("node", "list") == "/plant\n/server\n"
                 assert "/server/get_state\n" in dyn("service", "list")
         assert dyn("node", "list").splitlines() == [
-            f"/plant in {one.folder}", f"/plant in {two.folder}", f"/server in {one.folder}",
+            f"/plant  {one.folder}", f"/plant  {two.folder}", f"/server  {one.folder}",
         ]  # fmt: skip
-        assert f"/server/get_state in {one.folder}\n" in dyn("service", "list")
-        assert f"/plant/get_state in {two.folder}\n" in dyn("service", "list")
+        assert f"/server/get_state  {one.folder}\n" in dyn("service", "list")
+        assert f"/plant/get_state  {two.folder}\n" in dyn("service", "list")
         for words, end in (
             (("service", "call", "/server/get_stat"), f"; did you mean '/server/get_state'? It is in {one.folder}"),
             (("node", "info", "/servr"), f"; did you mean '/server'? It is in {one.folder}"),

@@ -31,12 +31,12 @@ def closed(*, gearbox: bool = False) -> str:
         "wrist_pin": ("gearbox" if gearbox else "revolute", "rod", "slider", "0 -1 0"),
     }
     links = "".join(f'<link name="{name}">{BODY}</link>' for name in ("crank", "rod", "slider"))
-    made = "".join(
+    elements = "".join(
         f'<joint name="{name}" type="{kind}"><parent>{parent}</parent><child>{child}</child>'
         f"<axis><xyz>{axis}</xyz></axis></joint>"
         for name, (kind, parent, child, axis) in joints.items()
     )
-    return f'<sdf version="1.10"><model name="slider_crank">{links}{made}</model></sdf>'
+    return f'<sdf version="1.10"><model name="slider_crank">{links}{elements}</model></sdf>'
 
 
 @pytest.fixture(scope="module")
@@ -134,14 +134,14 @@ def test_over_the_wire(crank: Robot, tree: Robot) -> None:
             with pytest.raises(InvalidArgumentError, match=r"which are closed.*'wrist_pin'.*found 'cut'"):
                 connect(f"{endpoint}/slider_crank", loops="cut")
             client.unload_robot("slider_crank")
-            opened = client.load_robot(closed(), loops="cut")
-            assert_same(opened.inverse_dynamics(q, v, v), tree.inverse_dynamics(q, v, v))
+            tree_there = client.load_robot(closed(), loops="cut")
+            assert_same(tree_there.inverse_dynamics(q, v, v), tree.inverse_dynamics(q, v, v))
             with connect(f"{endpoint}/slider_crank", loops="cut") as same:
                 assert same.fingerprint == tree.fingerprint
             client.unload_robot("slider_crank")
-            with pytest.raises(InvalidArgumentError, match="loops must be closed or cut") as caught:
+            with pytest.raises(InvalidArgumentError, match="loops must be closed or cut") as error:
                 client.load_robot(closed(), loops="open")  # type: ignore[arg-type]
-            assert caught.value.path == "options.loops"
+            assert error.value.path == "options.loops"
 
 
 @pytest.mark.anyio
@@ -163,9 +163,9 @@ def test_files_commands_and_parameters(
     assert PlantParameters(robot=str(file), loops="cut").loops == "cut"
     for options, status, words in (([], 1, "'wrist_pin'"), (["--loops", "cut"], 0, "")):
         monkeypatch.setattr("sys.argv", ["dyn", "check", "--dynamics", *options, str(file)])
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as end:
             cli.main()
-        assert (ended.value.code, words in capsys.readouterr().err) == (status, True)
+        assert (end.value.code, words in capsys.readouterr().err) == (status, True)
 
 
 MJCF = """<mujoco model="m"><worldbody>

@@ -91,12 +91,12 @@ def test_a_client_gets_the_error(hip: Robot) -> None:
     ):
         remote = client.robot("r")
         for ask in (lambda r: r.forward_dynamics(REST, REST, [1.0]), COMPUTATIONS["rk4"], COMPUTATIONS["stick_slip"]):
-            said = []
+            texts = []
             for each in (hip, remote):
-                with pytest.raises(FailedPreconditionError) as caught:
+                with pytest.raises(FailedPreconditionError) as error:
                     ask(each)
-                said.append(str(caught.value))
-            assert said[0] == said[1]
+                texts.append(str(error.value))
+            assert texts[0] == texts[1]
         assert remote.inverse_dynamics(REST, REST, [1.0]) == hip.inverse_dynamics(REST, REST, [1.0])
 
 
@@ -107,9 +107,9 @@ def test_it_does_not_agree_with_itself(
         survey(hip)
     (tmp_path / "hip.urdf").write_text(f'<robot name="r">{"".join(HIP)}</robot>')
     monkeypatch.setattr("sys.argv", ["dyn", "check", "--dynamics", str(tmp_path / "hip.urdf")])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as end:
         cli.main()
-    assert ended.value.code
+    assert end.value.code
     assert "'hip_joint'" in capsys.readouterr().err
 
 
@@ -148,8 +148,8 @@ def test_states_at_which_it_is_positive_definite_answer() -> None:
 
 def test_a_motion_ends_where_it_is_no_longer_positive_definite() -> None:
     leaning = turned(0.05)
-    moved = leaning.simulate([0.0, 0.0], [0.0, 1.0], dt=1e-2, steps=20)
-    assert moved.q[-1, 1] == pytest.approx(0.2, rel=1e-3)
+    motion = leaning.simulate([0.0, 0.0], [0.0, 1.0], dt=1e-2, steps=20)
+    assert motion.q[-1, 1] == pytest.approx(0.2, rel=1e-3)
     with pytest.raises(FailedPreconditionError, match="along joint 'yaw'"):
         leaning.simulate([0.0, 0.0], [0.0, 1.0], dt=1e-2, steps=100)
 
@@ -166,12 +166,12 @@ def test_overlays_are_checked() -> None:
     healthy = robot(TRUNK, link("hip", (0.01, 0.01, 0.01)), joint("hip_joint", "trunk", "hip", "1 0 0"))
     assert healthy.forward_dynamics(REST, REST, [1.0]) == pytest.approx([100.0], rel=1e-12)
     bad = Overlay(links={"hip": Inertial(inertia=np.diag([-9e-6, 0.01, 0.01]))})
-    many = Overlay(links={"hip": Inertial(inertia=np.array([np.diag([x, 0.01, 0.01]) for x in (1e-5, -9e-6)]))})
+    several = Overlay(links={"hip": Inertial(inertia=np.array([np.diag([x, 0.01, 0.01]) for x in (1e-5, -9e-6)]))})
     for _ in range(2):
         with pytest.raises(FailedPreconditionError, match="'hip_joint' is -9e-06"):
             healthy.forward_dynamics(REST, REST, [1.0], overlay=bad)
         with pytest.raises(FailedPreconditionError, match=r"at state \[1\].*'hip_joint' is -9e-06"):
-            healthy.forward_dynamics(REST, REST, [1.0], overlay=many)
+            healthy.forward_dynamics(REST, REST, [1.0], overlay=several)
         assert healthy.forward_dynamics(REST, REST, [1.0]) == pytest.approx([100.0], rel=1e-12)
 
 
@@ -183,14 +183,22 @@ def test_floating_bases_and_followers() -> None:
     with pytest.raises(FailedPreconditionError, match=r"'root_joint' is -.*link 'base'"):
         floating.forward_dynamics(floating.neutral(), np.zeros(7), np.zeros(7))
     finger = (link("a", (0.001, 0.001, 0.001)), link("b", (0.001, 0.001, -0.004)))
-    led = robot(
+    hand = robot(
         TRUNK,
         *finger,
         joint("lead", "trunk", "a", "0 0 1"),
         joint("follow", "trunk", "b", "0 0 1", more='<mimic joint="lead" multiplier="1"/>'),
     )
     with pytest.raises(FailedPreconditionError, match=r"'lead' is -0\.003,.*link 'b'"):
-        led.forward_dynamics(REST, REST, [1.0])
+        hand.forward_dynamics(REST, REST, [1.0])
+
+
+def test_a_branch_without_inertia_is_named_also_there() -> None:
+    """A public humanoid has grippers without inertia, and impossible hips."""
+    both = robot(*HIP, '<link name="grip"/>', joint("close", "hip", "grip", "0 0 1"))
+    assert both.massless_joint == "close"
+    with pytest.raises(FailedPreconditionError, match="branch of joint 'close' has no inertia"):
+        both.forward_dynamics(np.zeros(2), np.zeros(2), np.zeros(2))
 
 
 def legs(
@@ -231,5 +239,5 @@ def test_healthy_robots_are_bound_and_not_checked() -> None:
     healthy = turned(-0.01)
     q, v = np.zeros(2), np.zeros(2)
     healthy.forward_dynamics(q, v, v)
-    bound = healthy.bound_calls["forward_dynamics"]
-    assert bound((q, v, v), tuple(QUERIES["forward_dynamics"].argument_defaults)) is not None
+    call = healthy.bound_calls["forward_dynamics"]
+    assert call((q, v, v), tuple(QUERIES["forward_dynamics"].argument_defaults)) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -14,7 +15,7 @@ from dyn_service.dynamics import coriolis, hamilton, mass_matrix, newton_euler, 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.kinematics import integrate
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.formulations.base_parameters import base_parameters
+from dyn_service.formulations.base_parameters import _independent, base_parameters
 from dyn_service.model.description import rooted
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.files import read_file, read_text
@@ -165,3 +166,12 @@ def test_rounding_is_no_parameter_and_a_nearly_dependent_one_is_refused() -> Non
     assert max(decided.largest, fine.smallest) < 1e-6 < 1e-3 < decided.smallest
     with pytest.raises(InvalidArgumentError, match="threshold must be a number from 1e-10 to 1"):
         base_parameters(nearly, threshold=0.0)
+
+
+def test_columns_that_are_nearly_parallel_are_measured_across_all_before() -> None:
+    """Läuchli's columns: one pass of Gram and Schmidt leaves a basis that is not orthogonal, and gives e sqrt(2)."""
+    e = 1e-7
+    columns = np.vstack([np.ones(3), e * np.eye(3)])
+    chosen, lengths = _independent(columns, np.ones(3), 1e-10)
+    assert chosen == [0, 1, 2]
+    np.testing.assert_allclose(lengths, [1.0, e * math.sqrt(2.0), e * math.sqrt(1.5)], rtol=1e-6)  # 1e-16 / e

@@ -201,6 +201,18 @@ def test_ends_and_reasons_are_kept(tmp_path: Path) -> None:
     assert "server" not in text
 
 
+def test_a_failed_assertion_repeats_what_the_nodes_warned_of() -> None:
+    slow, stop = (
+        "arm: WARNING an update of the law takes 31 ms of its 5 ms",
+        "plant: WARNING the robot is stopped: missed",
+    )
+    notes = ((0.3, slow), (0.4, stop), (0.5, slow), (0.6, "arm is ready again"))
+    check = Check(replace(record(), notes=notes))
+    assert refused(check.delay().below, 1e-9).endswith(f"; judged on 0.801 of 0.801 s; {slow}")
+    check.effort().below(1.0)
+    assert "WARNING" not in check.verdicts[-1].sentence
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "why"),

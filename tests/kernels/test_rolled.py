@@ -113,14 +113,18 @@ def kernel_of(robot: Robot, row: str, method: str, variant: Variant) -> tuple[Ro
     return roll(frames.kernel_tree(robot.tree, signature.bodies), signature), signature
 
 
-def inputs_of(tree: Tree, signature: Signature, numbers: Iterator[np.ndarray]) -> list[np.ndarray]:
-    """Eleven states: one vector of eight, and a part of another. numbers: for the inputs of an overlay."""
+def inputs_of(
+    tree: Tree, signature: Signature, numbers: Iterator[np.ndarray], positions: float = 1.0
+) -> list[np.ndarray]:
+    """Eleven states: one vector of eight, and a part of another. numbers: for the inputs of an overlay. positions:
+    their size.
+    """
     rng = np.random.default_rng(1)
     drawn = []
     for operand in signature.inputs:
         x = rng.normal(size=(11, *operand.shape))
         if operand.kind == "position":
-            x = tree.configuration.normalised(x)
+            x = tree.configuration.normalised(positions * x)
         elif operand.kind == "overlay":
             x = np.broadcast_to(next(numbers), x.shape)
         elif operand.kind == "duration":
@@ -137,10 +141,12 @@ def _outputs(found: Any) -> tuple[np.ndarray, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
-def assert_equal(robot: Robot, row: str, method: str, variant: Variant, locked: Sequence[str] = ()) -> None:
+def assert_equal(
+    robot: Robot, row: str, method: str, variant: Variant, locked: Sequence[str] = (), positions: float = 1.0
+) -> None:
     signature = signature_of(robot, row, method, variant)
     model = frames.kernel_tree(robot.tree.locked(locked), signature.bodies)
-    inputs = inputs_of(robot.tree, signature, iter(parameters_of(model.tree).values()))
+    inputs = inputs_of(robot.tree, signature, iter(parameters_of(model.tree).values()), positions)
     kernel = compiled(roll(model, signature), optimised=False)[0]
     loops = kernel(*inputs)
     for a, b in zip(_outputs(kernel(*(x[3:5] for x in inputs))), _outputs(loops), strict=True):
@@ -196,6 +202,7 @@ def test_wrenches_and_numbers_as_inputs(mixed: Robot, row: str) -> None:
     [
         "inverse_dynamics",
         "forward_dynamics",
+        "mass_matrix",
         "energy",
         "energy_regressor",
         "passive_forces",
@@ -271,6 +278,18 @@ def test_joints_that_follow_others(robot: str, row: str, method: str, request: p
     assert_equal(mimicking, row, method, WITHOUT_WRENCHES)
 
 
+@pytest.mark.parametrize("row", ["computed_torque", "joint_feedback"])
+def test_errors_of_followers_are_those_of_their_leaders(row: str) -> None:
+    """Whole turns of a continuous joint are no error, and none of its follower; those of a revolute joint are."""
+    text = follow(chain(4), {"joint_2": ("joint_0", 1.0), "joint_3": ("joint_1", 1.0)})
+    for name in ("joint_0", "joint_1"):
+        begin = f"<joint name='{name}' type="
+        continuous = text.replace(f"{begin}'revolute'", f"{begin}'continuous'")
+        robot = Robot.from_text(continuous)
+        assert len(robot.tree.configuration.wraps) == 1
+        assert_equal(robot, row, "", WITHOUT_WRENCHES, positions=10.0)  # so that most errors have whole turns
+
+
 def test_a_column_of_one_of_the_bodies_that_it_moves_is_not_rolled(
     following: Robot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,7 +309,7 @@ def test_joints_that_follow_others_with_wrenches_numbers_and_locks(following: Ro
         assert_equal(following, "forward_dynamics", "articulated", variant)
         assert_equal(following, "forward_dynamics_derivatives", "", variant)
     assert_equal(following, "forward_dynamics", "articulated", WITHOUT_WRENCHES, locked=["joint_1"])
-    for row in PAIRS:
+    for row in ("mass_matrix", *PAIRS):
         assert_equal(following, row, "", WITHOUT_WRENCHES, locked=["joint_1"])
 
 
@@ -726,6 +745,17 @@ def test_values_of_inward_passes_and_totals_reach_later_passes(monkeypatch: pyte
     monkeypatch.setattr(newton_euler, "bias_forces", branch_shares)
     robot = Robot.from_text(chain(7, branches=2))
     assert_equal(robot, "bias_forces", "", WITHOUT_WRENCHES)
+
+
+@pytest.mark.parametrize("row", ["system_momentum", "system_momentum_rate"])
+def test_a_branch_without_mass_divides_by_no_zero(row: str) -> None:
+    """The mass is a number of the body in loops, and a quotient that is not used is computed too."""
+    text = re.sub(r"(<link name='link_3'>)<inertial>.*?</inertial>", r"\1", chain(4))
+    robot = Robot.from_text(text)
+    loops, signature = kernel_of(robot, row, "", WITHOUT_WRENCHES)
+    with np.errstate(all="raise"):
+        answers = _outputs(compiled(loops, optimised=False)[0](*inputs_of(robot.tree, signature, iter(()))))
+    assert all(np.isfinite(answer).all() for answer in answers)
 
 
 def test_too_many_kinds_are_straight_line_code() -> None:

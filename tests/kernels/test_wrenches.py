@@ -134,6 +134,20 @@ def test_every_row_equals_the_slow_path(name: str, root: str, row: Query, monkey
     assert counted.general == 0
 
 
+@pytest.mark.parametrize("last", ["own", "world"])
+def test_axes_of_earlier_wrenches_are_those_of_the_state(panda: Robot, last: str, counted: Counted) -> None:
+    """The poses are computed if any wrench needs them, not only the last one; those of another state are not used."""
+    link, other = panda.link_names[5], panda.link_names[8]
+    wrenches = [Wrench(link, force=(1.0, 2.0, 3.0), frame="world"), Wrench(other, force=(3.0, 1.0, 2.0), frame=other)]
+    wrenches = wrenches if last == "own" else wrenches[::-1]
+    for seed in range(3):
+        inputs = state(panda, ID, seed)
+        fast = bits(ID, panda.inverse_dynamics(*inputs, wrenches=wrenches))
+        assert counted.general == 0
+        assert fast == general(panda, ID, inputs, wrenches)
+        counted.general = 0
+
+
 @pytest.mark.parametrize(
     ("name", "states", "row"),
     wide(

@@ -207,6 +207,17 @@ def test_motions_by_automatic_differentiation(name: str) -> None:
     assert_equal(pairs, symbols[:3], at)
 
 
+def test_the_centre_of_a_light_robot_has_all_its_digits() -> None:
+    """The centre of one link of a picogram is its own, within the rounding of a product of rotations."""
+    text = (
+        "<robot name='light'><link name='base'/><link name='arm'><inertial><origin xyz='0.3 0 0'/><mass value='1e-15'/>"
+        "<inertia ixx='1e-15' iyy='1e-15' izz='1e-15' ixy='0' ixz='0' iyz='0'/></inertial></link><joint name='joint' "
+        "type='continuous'><parent link='base'/><child link='arm'/><axis xyz='0 0 1'/></joint></robot>"
+    )
+    centre = Robot.from_text(text).centroidal_derivatives([0.5], [0.0], [0.0]).centre
+    np.testing.assert_allclose(centre, [0.3 * np.cos(0.5), 0.3 * np.sin(0.5), 0.0], rtol=1e-15, atol=1e-16)
+
+
 def test_a_robot_without_mass_has_its_centre_at_the_origin() -> None:
     text = (
         "<robot name='massless'><link name='base'/><link name='arm'/><joint name='joint' type='continuous'>"

@@ -39,3 +39,18 @@ def test_more_states_than_a_reply_holds_go_step_by_step() -> None:
 
 def test_a_robot_without_joints_has_parts_too() -> None:
     assert first(np.zeros(0), steps=10)["steps"] == 10
+
+
+def test_later_requests_are_shorter_for_steps_in_parts() -> None:
+    """The first reply names the integrator; so many moves as a request may have are those of parts of steps."""
+    at, q = configuration(["a", "b"], ["revolute"] * 2), np.zeros((2000, 2))
+    longest = {}
+    for substeps in (1.0, 16.0, -2.0):
+        asking = parts.simulate(at, q, q, None, dt=1e-3, steps=100_000, every=10_000)
+        _, options = next(asking)
+        assert "integrator" not in options
+        records = np.zeros((2000, 2, 2))
+        reply = {"t": np.zeros(2), "q": records, "v": records, "substeps": np.full(2000, substeps)}
+        _, options = asking.send(reply)
+        longest[substeps] = options["steps"]
+    assert longest == {1.0: parts.PART_MOVES // 4000, 16.0: parts.PART_MOVES // 16 // 4000, -2.0: 1}

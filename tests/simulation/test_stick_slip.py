@@ -231,3 +231,15 @@ def test_over_the_wire_and_for_the_bare_tree() -> None:
 def test_a_motion_that_diverges_says_so() -> None:
     with pytest.raises(FailedPreconditionError, match="diverged"):
         block(damping=-1e6).simulate([0.0], [1.0], dt=1e-1, steps=2000, integrator="stick_slip")
+
+
+def test_the_energy_of_springs_is_balanced_to_rounding() -> None:
+    """A block on a stiff spring: what the steps lose is that of their springs too."""
+    robot = block(0.5, stiffness=3e4, rest=0.1)
+    motion = robot.simulate([0.3], [1.0], dt=1e-2, steps=60, integrator="stick_slip", position_limits=True)
+    assert motion.work is not None
+    assert motion.dissipated is not None
+    energy = robot.energy(motion.q, motion.v)
+    change = np.diff(energy.kinetic + energy.potential)
+    np.testing.assert_allclose(change, -motion.dissipated[1:].sum(axis=-1), rtol=0, atol=1e-10 * 600.0)  # of 600 J
+    assert np.abs(change).max() > 1.0

@@ -201,7 +201,7 @@ class Counted:
     ],
 )
 def test_names_that_the_result_needs(panda: Robot, query: str, dim: str, size: int, role: str) -> None:
-    """As a leading dimension, or as a coordinate of one, which took the place of the output without a word."""
+    """As a leading dimension, or as a coordinate of one, which silently took the place of the output."""
     coords = {"joint": list(panda.joint_names), "names": ("state", np.arange(size))}
     q = xr.DataArray(np.zeros((size, panda.nq)), dims=("state", "joint"), coords=coords)
     for changed, kind in ((q.rename(state=dim), "dimension"), (q.rename(names=dim), "coordinate")):

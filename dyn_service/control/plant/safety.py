@@ -86,7 +86,7 @@ REFUSALS = {
     "old": "for a state older than the last answered one", "not_armed": "without arming a stopped robot",
     "moving": "arming a robot with a joint too fast", "beyond_limits": "beyond a limit",
 }  # fmt: skip
-"""Reasons for refusing a command, as text; the last one with the policy `stop`."""
+"""Reasons for refusing a command, and their descriptions; the last one with the policy `stop`."""
 CAUSES = ("start", "released", "missed", "velocity", "beyond_limits", "driver")
 """Why the robot is not under command."""
 

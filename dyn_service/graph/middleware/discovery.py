@@ -85,7 +85,7 @@ class Discovery:
     def placed(self, pairs: Iterable[tuple[str, Path]]) -> list[str]:
         """Returns names, each with the folder of its launch if nodes of several launches are running."""
         folders = {node.folder for node in self.nodes()}
-        return [f"{name} in {folder}" if len(folders) > 1 else name for name, folder in sorted(pairs)]
+        return [f"{name}  {folder}" if len(folders) > 1 else name for name, folder in sorted(pairs)]
 
     def topics(self) -> dict[str, set[str]]:
         """Returns the types of each topic, by its full name."""
@@ -142,7 +142,7 @@ def full(name: str) -> str:
 
 
 def ambiguous(message: str, folders: Iterable[Path]) -> FailedPreconditionError:
-    """Returns the error for something that is in several launches, with their folders."""
+    """Returns the error of a name that nodes of several launches have."""
     choices = ", ".join(sorted(map(str, folders)))
     return FailedPreconditionError(f"{message}: choose a launch by {RUNTIME_DIR}=FOLDER, one of {choices}")
 

@@ -126,7 +126,7 @@ def folder_of(discovery: Discovery, topic: str) -> Path:
         {one.folder for one in found},
     ):
         if len(candidates) > 1:
-            raise ambiguous(f"topic {topic!r} can be in {len(candidates)} launches", candidates)
+            raise ambiguous(f"several launches may have {topic!r}", candidates)
         if candidates:
             return candidates.pop()
     return runtime_folders()[0]

@@ -260,7 +260,7 @@ class _Reader:
         """Reads frames, links and joints of a model and its nested models; `outer`: the default frame of its pose."""
         self._unread.suspects = []
         self._unread.keep(model, (*_MODEL, *CONSTRAINTS), ("name", "canonical_link", "placement_frame"))
-        self._notes += [self._place(each, f"<{each.tag}>").note("loop", IGNORED) for each in constraints(model)]
+        self._notes += [self._place(child, f"<{child.tag}>").note("loop", IGNORED) for child in constraints(model)]
         while inner := [each for each in model.all("model") if MERGED in each.attributes]:
             self._merge(model, inner[0], scope)
         place, links = model.place, model.all("link")

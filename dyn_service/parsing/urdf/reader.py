@@ -160,7 +160,7 @@ class _Reader:
         place = root.at("robot", self._file)
         _refuse_other_formats(root)
         self._unread.keep(root, ("link", *JOINTS, TRANSMISSION, *GEOMETRY, *CONSTRAINTS), ("name", "version"))
-        self._notes += [each.at(f"<{each.tag}>", self._file).note("loop", IGNORED) for each in constraints(root)]
+        self._notes += [child.at(f"<{child.tag}>", self._file).note("loop", IGNORED) for child in constraints(root)]
         of_robot = self._unread.suspects
         links, joints = root.all("link"), [joint for tag in JOINTS for joint in root.all(tag)]
         for what, found, most in (("links", links, self._limits.links), ("joints", joints, self._limits.joints)):

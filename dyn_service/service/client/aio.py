@@ -18,12 +18,12 @@ from typing import Any
 from dyn_service.api.description import RobotDescription
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array, Overlay
-from dyn_service.errors import FailedPreconditionError, PermissionDeniedError, UnavailableError
+from dyn_service.errors import FailedPreconditionError, PermissionDeniedError
 from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.service.client import flows
 from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries, awaited
 from dyn_service.service.client.channels import AsyncChannel
-from dyn_service.service.client.connection import MIN_S, Connection, check_seconds
+from dyn_service.service.client.connection import MIN_S, Connection
 from dyn_service.service.client.flows import Ask, Flow, RemoteRobotProperties, T, read_head
 from dyn_service.service.client.retries import CHECK_S, Cause, RetryState, Step, TimeoutExtension
 from dyn_service.service.client.sync import Client
@@ -64,7 +64,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
         self._closed = True
         for call in self._pending.values():
             if not call.reply.done():
-                call.reply.set_exception(UnavailableError("the client was closed"))
+                call.reply.set_exception(self._closed_error())
         await self._disconnect()
 
     async def robot(
@@ -147,6 +147,9 @@ class AsyncClient(Connection, AsyncGaitQueries):
                 head = await call.reply
         except BaseException as fault:
             if call is None:
+                task = asyncio.current_task()
+                if self._closed and not (task is not None and task.cancelling()):  # its socket was closed meanwhile
+                    raise self._closed_error() from None
                 if isinstance(fault, TimeoutError):
                     raise self._unreachable(timeout_s) from None
                 raise
@@ -313,20 +316,13 @@ class AsyncRemoteRobot(RemoteRobotProperties, AsyncRobotQueries):
         timeout_s: float | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(description, names)
+        super().__init__(description, names, timeout_s)
         self._client = client
-        self._timeout_s = None if timeout_s is None else check_seconds("timeout_s", timeout_s)
 
     @property
     def client(self) -> AsyncClient:
         """The client."""
         return self._client
-
-    def with_timeout(self, timeout_s: float) -> AsyncRemoteRobot:
-        """Returns the same robot on the same connection with another time limit for each call."""
-        made = self._copied()
-        made._timeout_s = check_seconds("timeout_s", timeout_s)
-        return made
 
     async def constraint_basis(self, joint: str) -> Array:
         """Returns the directions in which a joint carries load; see `RobotQueries.constraint_basis`."""

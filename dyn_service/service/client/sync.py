@@ -30,7 +30,7 @@ from dyn_service.errors import DeadlineExceededError, DynError, FailedPreconditi
 from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.service.client import flows
 from dyn_service.service.client.channels import Channel, forks
-from dyn_service.service.client.connection import MIN_S, Connection, check_seconds, first_id
+from dyn_service.service.client.connection import MIN_S, Connection, first_id
 from dyn_service.service.client.flows import Ask, Flow, RemoteRobotProperties, T, array_of, array_reader, pack_request
 from dyn_service.service.client.retries import CHECK_S, Cause, RetryState, Step, TimeoutExtension
 from dyn_service.service.protocol.messages import Notice, ReplyHead
@@ -69,10 +69,12 @@ class Client(Connection, GaitQueries):
         self.close()
 
     def close(self) -> None:
-        """Closes the connection; later calls fail. May be called twice."""
+        """Closes the connection; a call of another thread ends, and later calls fail. May be called twice."""
         self._forks = -1
         self._closed = True
-        self._channel.close()  # in a forked child, pyzmq ignores this
+        # A call of another thread uses the socket until it ends.
+        with self._locks.setdefault(forks(), threading.RLock()):
+            self._channel.close()  # in a forked child, pyzmq ignores this
 
     def robot(self, name: str, *, timeout_s: float | None = None, names: Sequence[str] | None = None) -> RemoteRobot:
         """Returns a robot on the server, with the methods of `Robot`.
@@ -212,7 +214,7 @@ class Client(Connection, GaitQueries):
                 if not lock.acquire(False) and not lock.acquire(timeout=left_s):
                     message = f"{request.query}: another thread's call took longer than {timeout_s:g} s"
                     raise DeadlineExceededError(message)
-                if self._interrupted:
+                if self._interrupted and not self._closed:
                     self._reopen()
                 return self._exchange(request, timeout_s, read, extension, begun, left_s)
             finally:
@@ -244,7 +246,7 @@ class Client(Connection, GaitQueries):
             if not channel.send(payload):
                 payload = self._send_in_time(request_id, request, timeout_s, until)
             sent = True
-            while True:
+            while not self._closed:
                 left = until - perf_counter()
                 message = channel.receive(left if left < CHECK_S else CHECK_S)  # noqa: FURB136  # no call
                 if message is not None:
@@ -268,10 +270,14 @@ class Client(Connection, GaitQueries):
                     tries.notified = notified is not None
                 self._look(tries, request_id, request, begun, timeout_s, until, notified)
                 epoch = self._epoch
+            else:
+                raise self._closed_error()  # noqa: TRY301
         except BaseException as fault:
             if sent:
                 self._cancel(request_id)
             self._interrupted = not isinstance(fault, DynError)
+            if self._closed and isinstance(fault, zmq.ZMQError):  # closed by a signal handler, or before the call
+                raise self._closed_error() from None
             raise
         self._interrupted = False
         self._heard_s = perf_counter()
@@ -286,7 +292,11 @@ class Client(Connection, GaitQueries):
             UnavailableError: No server is connected in time.
         """
         channel = self._channel
-        while (left := until - perf_counter()) > 0 and channel.is_connected(left):
+        while (left := until - perf_counter()) > 0:
+            if self._closed:
+                raise self._closed_error()
+            if not channel.is_connected(min(left, CHECK_S)):
+                continue
             payload = self._packed(request_id, request, max(until - perf_counter(), MIN_S))
             if channel.send(payload):
                 return payload
@@ -376,9 +386,8 @@ class RemoteRobot(RemoteRobotProperties, RobotQueries):
         owns_client: bool = False,
         names: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(description, names)
+        super().__init__(description, names, timeout_s)
         self._client = client
-        self._timeout_s = None if timeout_s is None else check_seconds("timeout_s", timeout_s)
         self._owns_client = owns_client
         single = [row for row in QUERIES.values() if row.output is not None]
         self._readers = {row.name: array_reader(row.name) for row in single}
@@ -388,12 +397,6 @@ class RemoteRobot(RemoteRobotProperties, RobotQueries):
     def client(self) -> Client:
         """The client."""
         return self._client
-
-    def with_timeout(self, timeout_s: float) -> RemoteRobot:
-        """Returns the same robot on the same connection with another time limit for each call."""
-        made = self._copied()
-        made._timeout_s = check_seconds("timeout_s", timeout_s)
-        return made
 
     def close(self) -> None:
         """Closes the connection if this robot owns it, as robots from `connect` do."""

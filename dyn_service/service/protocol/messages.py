@@ -505,12 +505,13 @@ _DESCRIPTION = {
     "limits": "`lower`, `upper` in the order of `q`, `velocity`, `effort` in that of `v`, nil if absent",
     "gravity": "m/s^2, world axes: default of a request without `gravity`",
     "passive": "passive joint effects of the robot: any of `damping`, `friction`, `armature`, `springs`",
-    "loops": "what closes loops of links in its file and leaves efforts without an answer, see `load_robot`",
     "conventions": "conventions for quaternions, axes of velocities and the order of spatial vectors",
     "certificates": "by kernel compiled so far: `form`, `chosen frames` or `link frames`; `error`, its largest "
     "difference from its equations as a share of the rounding bound; `output`, the output with that error; `relative`, "
     "that difference divided by the output's largest entry; `states`, the number of states compared; `refused`, the "
     "error in chosen frames if that exceeded 1, or nil",
+    "notes": "of the import: `kind`, `element`, `text` and `line` in the file; those of kind `loop` name what closes "
+    "loops of links and leaves efforts without an answer, see `load_robot`",
 }
 """The fields of `api.description.RobotDescription`."""
 

@@ -113,7 +113,7 @@ class Sticking:
 class ExtrapolatedSticking:
     """Steps of order 2 for `auto`: twice the result of two halves of a step, less that of the whole step.
 
-    Joints that stick at the end of the second half stick.
+    Joints that stick in all of them stand still to the last bit.
     """
 
     def __init__(self, robot: RobotQueries, task: Task) -> None:
@@ -125,7 +125,7 @@ class ExtrapolatedSticking:
         for _ in range(2):
             q, v = self._half.step(k, q, v, tau, acting)
         q = self._at.integrate(q, self._at.difference(q_whole, q), 1.0)
-        return q, np.where(v == 0.0, 0.0, 2.0 * v - v_whole)
+        return q, 2.0 * v - v_whole
 
 
 def straight(at: Configuration, v: Array) -> Array:

@@ -41,6 +41,7 @@ server:
     joints: [joints.yaml]
     root: planar
     mimic: false
+    loops: cut
     endpoints: ["tcp://127.0.0.1:0", "ipc://$(env WHERE)"]
     allow_load: false
     prepare: [control, energy]
@@ -86,6 +87,7 @@ def test_one_file_both_ways(tmp_path: Path, substitutions: bool) -> None:
         joints=[str(tmp_path / "config" / "joints.yaml")],
         root="planar",
         mimic=False,
+        loops="cut",
         endpoints=["tcp://127.0.0.1:0", f"ipc://{tmp_path}/socket"],
         allow_load=False,
         prepare=["control", "energy"],

@@ -8,10 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from dyn_service import Robot
+from dyn_service.api.description import RobotDescription
 from dyn_service.errors import InvalidArgumentError, UrdfError
 from dyn_service.model.description import Description, Limit, Note
 from dyn_service.parsing.urdf.reader import read
@@ -120,11 +122,16 @@ def test_links_without_inertial_are_named() -> None:
 
 
 def test_removed_stand_ins_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    Robot.from_urdf(by_urchin(shipped.robots()["ur5e"]))
+    robot = Robot.from_urdf(by_urchin(shipped.robots()["ur5e"]))
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    assert "<urchin URDF>: 2 values changed: link '" in record.message
+    assert "<urchin URDF>: 2 values changed, all are in robot.receipt.notes: link '" in record.message
     assert record.message.count(STAND_IN) == 2
+    assert sum(note.text.startswith(STAND_IN) for note in robot.description.notes) == 2
+    assert msgspec.convert(robot.description.to_dict(), RobotDescription).notes == robot.description.notes  # a client's
+    assert {(note.kind, note.text) for note in robot.description.notes} <= {
+        (note.kind, note.text) for note in robot.receipt.notes
+    }
     caplog.clear()
     Robot.from_urdf(shipped.robots()["ur5e"])
     assert not caplog.records

@@ -262,7 +262,15 @@ def test_shapes_elsewhere_say_nothing() -> None:
     assert not any("fill" in note.text for note in read_text(light).notes)
 
 
-@pytest.mark.parametrize("shape", ['<box size="0 0 0"/>', '<box size="1e200 1e200 1e200"/>', '<sphere radius="-1"/>'])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        '<box size="0 0 0"/>',
+        '<box size="1e-100 1e-100 1e-100"/>',
+        '<box size="1e200 1e200 1e200"/>',
+        '<sphere radius="-1"/>',
+    ],
+)
 def test_shapes_without_a_volume_say_nothing(shape: str) -> None:
     assert not any("fill" in note.text for note in read_text(shaped(shape, (0.01, 0.01, 0.01), 1.0)).notes)
 

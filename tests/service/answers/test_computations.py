@@ -127,7 +127,7 @@ def test_simulate_asynchronously(scara: Robot, server: Server) -> None:
 
 REFUSALS = [
     ({"dt": -1.0, "steps": 2}, "dt", "dt must be a positive time in s, found -1.0"),
-    ({"dt": 1.0, "steps": 1, "integrator": 3}, "integrator", "integrator must be one of rk4, "),
+    ({"dt": 1.0, "steps": 1, "integrator": 3}, "integrator", "integrator must be one of auto, rk4, "),
     (
         {"dt": 1.0, "steps": 1, "tau": np.zeros(3)},
         "tau",

@@ -222,7 +222,7 @@ REFUSALS: list[tuple[dict[str, Any], type[DynError], str, str]] = [
     ),
     ({"payload": 3}, InvalidArgumentError, "inputs.payload", "payload must be a Payload, found int"),
     ({"wrenches": "push"}, InvalidArgumentError, "wrenches", "wrenches must be a Wrench, a list of them or a function"),
-    ({"p0": np.zeros(4)}, InvalidArgumentError, "p0", "p0 needs the integrator implicit_midpoint, found rk4"),
+    ({"p0": np.zeros(4)}, InvalidArgumentError, "p0", "p0 needs the integrator implicit_midpoint, found auto"),
     ({"method": "magic"}, InvalidArgumentError, "method", "method must be one of articulated, mass_matrix"),
 ]
 
@@ -242,11 +242,11 @@ def test_the_first_request_holds_nothing_that_older_servers_refuse() -> None:
     asking = client_motion.simulate(at, np.zeros(4), np.zeros(4), None, dt=1e-3, steps=10)
     inputs, options = next(asking)
     assert {name for name, value in inputs.items() if value is not None} == {"q", "v"}
-    assert set(options) == {"dt", "steps", "every", "method", "integrator"}
+    assert set(options) == {"dt", "steps", "every", "method"}
 
 
 BARE: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
-    ({}, {"integrator": 3}, "options.integrator", "integrator must be 'rk4'"),
+    ({}, {"integrator": 3}, "options.integrator", "integrator must be 'auto' or 'rk4'"),
     ({}, {"speed": 3}, "options.speed", "simulate has no option 'speed'"),
     ({"wrench": []}, {}, "inputs.wrench", "simulate has no input 'wrench'"),
     ({}, {"first_step": -1}, "options.first_step", "first_step must be a whole number, at least 0, found int -1"),

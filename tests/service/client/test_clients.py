@@ -514,6 +514,59 @@ def test_close_ends_the_calls_in_flight(pendulum: Robot) -> None:
         gate.set()
 
 
+def test_close_ends_the_call_of_another_thread(pendulum: Robot) -> None:
+    """Closing a socket that another thread uses raised ZeroMQ's error there, or aborted the process."""
+    busy, computes, gate = gated(pendulum, "mass_matrix")
+    with Server([busy], endpoints=["tcp://127.0.0.1:0"]) as server:
+        client = Client(server.endpoints[0], timeout_s=240.0)
+        robot = client.robot("pendulum")
+        assert closed_during(client, lambda: robot.mass_matrix(Q), computes.wait) == "the client was closed"
+        gate.set()
+
+
+def test_close_ends_the_wait_for_a_server_of_another_thread() -> None:
+    client = Client("tcp://127.0.0.1:9", timeout_s=240.0)
+    waits, is_connected = threading.Event(), client._channel.is_connected
+
+    def waiting(timeout_s: float) -> bool:
+        waits.set()
+        return is_connected(timeout_s)
+
+    client._channel.is_connected = waiting  # type: ignore[method-assign]
+    assert closed_during(client, client.health, waits.wait) == "the client was closed"
+
+
+def closed_during(client: Client, call: Callable[[], Any], wait: Callable[[float], bool]) -> str:
+    """Closes the client during a call of another thread, and returns the text of that call's error."""
+    texts: list[str] = []
+
+    def run() -> None:
+        with pytest.raises(UnavailableError) as caught:
+            call()
+        texts.append(str(caught.value))
+
+    caller = threading.Thread(target=run)
+    caller.start()
+    assert wait(WAIT_MS / 1e3)
+    client.close()
+    caller.join(WAIT_MS / 1e3)
+    return texts[0]
+
+
+def test_close_ends_the_wait_for_a_server_in_another_task() -> None:
+    async def run() -> None:
+        client = AsyncClient("tcp://127.0.0.1:9", timeout_s=240.0)
+        task = asyncio.create_task(client.health())
+        while client._channel is None:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)  # it waits for the server now
+        await client.close()
+        with pytest.raises(UnavailableError, match="the client was closed"):
+            await task
+
+    asyncio.run(run())
+
+
 def test_names_in_reprs(tcp_server: Server) -> None:
     with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
         assert repr(client) == f"<Client '{tcp_server.endpoints[0]}'>"

@@ -363,7 +363,7 @@ def due_notices(clock: CompileClock, tasks: Iterable[Task], now_ns: int) -> Iter
     current = clock.current
     for task in [*tasks]:  # a copy: sending a notice may reveal that a peer is gone and remove its tasks
         head = task.head
-        text, since_ns = f"{head.query} waits for a worker that makes its kernel", task.received_ns
+        text, since_ns = f"{head.query} of robot '{head.robot}' waits for a worker to make its kernel", task.received_ns
         if current is not None:
             text, since_ns = f"{current[0]} is being loaded or compiled", current[1]
         waits = task.needs_kernel or (task.waits_for_kernel and current is not None)

@@ -204,8 +204,8 @@ class Service:
         if task.job is None:
             return self.handle(task.payload, task.received_ns, task.caller)
         if task.needs_kernel:
-            self.make_kernel(task.job)
             task.needs_kernel = False
+            self._excuse(task.job)  # `answer` makes it
         return self.answer(task.job)
 
     def refuse_task(self, task: Task, error: DynError) -> bytes:
@@ -298,12 +298,16 @@ class Service:
         return plan is None or plan.has_kernel(job.inputs, job.options)
 
     def make_kernel(self, job: Job) -> None:
-        """Makes the kernel for the answer; the time since the receipt does not count against the deadline."""
+        """Makes the kernel for the answer; the time until then does not count against the deadline."""
         if job.plan is not None:
             with suppress(Exception):  # `answer` reports the same error
                 job.plan.make_kernel(job.inputs, job.options)
-            now = perf_counter_ns()
-            job.excused_ns = now - job.received_ns - self.clock.within_ns(job.received_ns, now)
+            self._excuse(job)
+
+    def _excuse(self, job: Job) -> None:
+        """Excuses the time since the receipt of a job; that of compilations is counted by the clock."""
+        now = perf_counter_ns()
+        job.excused_ns = now - job.received_ns - self.clock.within_ns(job.received_ns, now)
 
     def refuse(self, request: Request | RequestHead, error: DynError) -> bytes:
         """Returns the refusal of a request, and counts it."""

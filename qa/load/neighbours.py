@@ -1,0 +1,58 @@
+"""python -m qa.load.neighbours [--seconds S]: batches of one client beside others whose work is stopped.
+
+The others send 20,000 states of forward dynamics ten times a second: one with 5 ms to answer each, or three that cancel
+each after 10 ms. Prints the batches per second alone and beside them; ends with 1 if less than half is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from contextlib import ExitStack
+
+import numpy as np
+
+from dyn_service import Client
+from qa.load.clients import ROBOT, beside
+from qa.load.serving import served
+
+STOPPED = {"late": 1, "cancelled": 3}
+"""How many clients of each kind run beside; see `clients.busy`."""
+
+
+def batches(endpoint: str, duration_s: float) -> list[int]:
+    """Returns the number of batches of 1000 states in each second."""
+    counts = [0] * max(1, int(duration_s))
+    with Client(endpoint, timeout_s=60.0) as client:
+        robot = client.robot(ROBOT)
+        q = np.random.default_rng(0).uniform(-1.0, 1.0, (1000, robot.nv))
+        robot.forward_dynamics(q, q, q)
+        begin_s = time.perf_counter()
+        while (second := int(time.perf_counter() - begin_s)) < len(counts):
+            robot.forward_dynamics(q, q, q)
+            counts[second] += 1
+    return counts
+
+
+def main() -> int:
+    """Runs both kinds; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each of the parts (default: 6)")
+    seconds = parser.parse_args().seconds
+    starved = False
+    with served(quiet=True) as (endpoint, _):
+        for kind, count in STOPPED.items():
+            alone = batches(endpoint, seconds)
+            with ExitStack() as others:
+                for _ in range(count):
+                    others.enter_context(beside(endpoint, kind))
+                crowded = batches(endpoint, seconds)
+            share = np.median(crowded) / np.median(alone)
+            starved |= bool(share < 0.5)
+            print(f"{kind}: alone {alone}, beside {crowded} batches per second, {share:.2f} of alone", flush=True)
+    return int(starved)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
