@@ -504,7 +504,7 @@ def _causes(record: Record, sentence: str, ended: Sequence[str]) -> list[str]:
     """Returns the causes that the sentence does not contain yet. ended: nodes that ended by themselves."""
     first = next((change for change in record.changes if change.mode == STOPPED), None)
     stopped = [] if first is None or first.reason in sentence else [f"at {first.t:.4g} s the plant is {first.words}"]
-    warnings = [text for _, text in record.notes if "WARNING" in text]
+    warnings = [text for _, text in record.notes if "WARNING" in text and STOPPED not in text]
     return [*ended, *stopped, *dict.fromkeys(warnings), *(_hints(record, first) if first else [])]
 
 
