@@ -96,6 +96,10 @@ rounding, which is 1e-15.
 """
 
 
+THINNEST = 1e-8
+"""m, a radius of gyration below that of any link: files with lost exponents have 1e-10, slender rods 1e-5."""
+
+
 def massless_joint(bodies: Tree) -> str | None:
     """Returns the movable joint nearest the leaves whose branch has no inertia along it, or None. Of many robots, one
     without inertia is enough.
@@ -180,7 +184,8 @@ def _branch_inertias_by_mass_matrix(bodies: Tree, q: Array, size: Array) -> tupl
 
 def _at_longest_lever(bodies: Tree) -> Array:
     """Returns the inertia (..., nv) for turns of each branch's mass at the longest distance between two origins, or
-    between an origin and the centre of mass of its body.
+    between an origin and the centre of mass of its body; at most at the one for which a radius of `THINNEST` counts as
+    zero, because light links on long robots have small inertias that are right.
     """
     levers = [body.com for body in bodies.inertia]
     levers += [origin for origin, parent in zip(bodies.origin, bodies.parent, strict=True) if parent >= 0]
@@ -189,7 +194,7 @@ def _at_longest_lever(bodies: Tree) -> Array:
     masses: list[Any] = [np.abs(body.mass) for body in bodies.inertia]
     for i in range(len(bodies) - 1, -1, -1):
         turns = np.sum(bodies.inboard[i].subspace[:3] ** 2, axis=0)
-        size[..., bodies.in_v[i]] += (longest * masses[i])[..., None] * turns
+        size[..., bodies.in_v[i]] += (np.minimum(longest, THINNEST**2 / SINGULAR) * masses[i])[..., None] * turns
         if bodies.parent[i] >= 0:
             masses[bodies.parent[i]] = masses[bodies.parent[i]] + masses[i]
     return size
