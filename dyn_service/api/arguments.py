@@ -281,7 +281,7 @@ def mapped(overlay: Overlay, of: Callable[[ArrayLike, int, str], ArrayLike]) -> 
     )
 
 
-def with_vectors(wrenches: Wrench | Sequence[Wrench], of: Callable[[ArrayLike], ArrayLike]) -> list[Wrench]:
+def with_vectors(wrenches: Wrench | Sequence[Wrench], of: Callable[[Any], ArrayLike]) -> list[Wrench]:
     """Returns external wrenches with `of(x)` instead of each torque, force and point."""
     listed = [wrenches] if isinstance(wrenches, Wrench) else wrenches
     return [msgspec.structs.replace(w, torque=of(w.torque), force=of(w.force), point=of(w.point)) for w in listed]

@@ -176,24 +176,24 @@ def _line(name: str, text: str) -> str:
 
 
 def _answer(client: Client, row: Query | Computation, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
-    given, of_robot = dict(values), isinstance(row, Query) or row.robot
-    verify = given.pop("verify", False) if isinstance(row, Query) else False
+    arguments, of_robot = dict(values), isinstance(row, Query) or row.robot
+    verify = arguments.pop("verify", False) if isinstance(row, Query) else False
     if not isinstance(verify, bool):
         raise InvalidArgumentError(f"verify must be true or false, found {verify!r}", path="options.verify")
     if not of_robot:
         _refuse_robot(row.name, robot)
-    needed = (*row.required, *(option.name for option in row.options.values() if option.required))
-    _check_names(row.name, given, _inputs(row), row.options, needed)
-    options = _options(row, given)
+    required = (*row.required, *(option.name for option in row.options.values() if option.required))
+    _check_names(row.name, arguments, _inputs(row), row.options, required)
+    options = _options(row, arguments)
     if isinstance(row, Query):
         options = {**(pack_options(row, options) or {}), **({"verify": True} if verify else {})}
-    meant = client.robot(robot or _only_robot(client)) if of_robot else None
-    if meant is not None:
-        _warn(meant, row, given)
-    model = meant.fingerprint if meant is not None and isinstance(row, Query) else UNSET
-    request = Ask(row.name, meant.name if meant else UNSET, _packed(row, given), options or UNSET, model)
+    remote = client.robot(robot or _only_robot(client)) if of_robot else None
+    if remote is not None:
+        _warn(remote, row, arguments)
+    model = remote.fingerprint if remote is not None and isinstance(row, Query) else UNSET
+    request = Ask(row.name, remote.name if remote else UNSET, _packed(row, arguments), options or UNSET, model)
     head = client.ask(request)
-    outputs = read_outputs(head, row, request, meant)
+    outputs = read_outputs(head, row, request, remote)
     names = row.result_names if isinstance(row, Query) else outputs
     answer = {name: _plain(outputs[name]) for name in names}
     if verify:

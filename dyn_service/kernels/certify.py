@@ -108,11 +108,11 @@ def certified(
         whole = trace(model, signature)
         kernel = build(whole)
         reference, parts = _reference(links, signature, trace, whole)
-        given = whole if model is tree and not whole.is_rolled else reference(tree, signature)
-        found = difference(kernel, given, links)
-        if whole.is_rolled and found.error > 1.0:  # loops also round what is zero in straight-line code
-            found = difference(kernel, given, links, lambda inputs: _runs(trace(tree, signature), inputs))
-        largest = max([found, *parts])._replace(states=found.states)
+        graph = whole if model is tree and not whole.is_rolled else reference(tree, signature)
+        result = difference(kernel, graph, links)
+        if whole.is_rolled and result.error > 1.0:  # loops also round what is zero in straight-line code
+            result = difference(kernel, graph, links, lambda inputs: _runs(trace(tree, signature), inputs))
+        largest = max([result, *parts])._replace(states=result.states)
         return kernel, Certificate(signature.name, form, *largest, refused=refused)
 
     if not signature.in_chosen_frames:
@@ -144,8 +144,8 @@ def _reference(
         return _straight, []
     part = _solid(frames.part_of(links, bodies))
     small = signature.resized(sizes_of(part, frames.welded(part).tree, signature.bodies))
-    _, found = certified(part, small, lambda graph: compiled(graph, optimised=False)[0], trace)
-    return trace, [Difference(found.error, found.states, found.output, found.relative)]
+    _, certificate = certified(part, small, lambda graph: compiled(graph, optimised=False)[0], trace)
+    return trace, [Difference(certificate.error, certificate.states, certificate.output, certificate.relative)]
 
 
 def _sample(links: Tree) -> list[int]:
@@ -153,9 +153,9 @@ def _sample(links: Tree) -> list[int]:
     kinds: dict[Any, list[int]] = {}
     for i, joint in enumerate(links.inboard):
         kinds.setdefault((type(joint), links.parent[i] < 0, links.mimicked_body[i] == i), []).append(i)
-    some = {i for bodies in kinds.values() for i in (*bodies[:2], bodies[-1])}
-    some |= {links.mimicked_body[i] for i in some}
-    return sorted(some | {links.ancestors(i)[-1] for i in some})
+    sample = {i for bodies in kinds.values() for i in (*bodies[:2], bodies[-1])}
+    sample |= {links.mimicked_body[i] for i in sample}
+    return sorted(sample | {links.ancestors(i)[-1] for i in sample})
 
 
 def _parametric(

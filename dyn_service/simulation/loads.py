@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dyn_service.api.arguments import with_vectors
 from dyn_service.api.arrays import all_finite, broadcast, finite, found, numbers, vector
 from dyn_service.api.queries import Array, EffortFunction, Wrench, WrenchFunction
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
@@ -142,7 +143,7 @@ class Loads(Held[list[Wrench] | None]):
 
     def part(self, start: int, count: int) -> list[Wrench] | None:
         """Returns the wrenches of `count` steps from `start` on, as an argument for these steps."""
-        return None if self.none else _changed(self._samples, lambda array: _slice(array, start, count))
+        return None if self.none else with_vectors(self._samples, lambda array: _slice(array, start, count))
 
     def _leads(self, first: list[Wrench] | None) -> dict[str, Lead]:
         axes, given = (-2, self._samples) if first is None else (-1, first)
@@ -151,7 +152,7 @@ class Loads(Held[list[Wrench] | None]):
     def _sample(self, index: int) -> list[Wrench] | None:
         if self.none or self.constant:
             return None if self.none else self._samples
-        return _changed(self._samples, lambda array: _sample(array, index))
+        return with_vectors(self._samples, lambda array: _sample(array, index))
 
     def _called(self, step: int, t: float, q: Array, v: Array) -> list[Wrench]:
         value = self.function(t, q, v)  # type: ignore[misc]  # called where there is one
@@ -166,7 +167,7 @@ class Loads(Held[list[Wrench] | None]):
 def as_samples(value: Any) -> Any:
     """Returns an array (..., n), or wrenches with such vectors, as one sample; without leading axes unchanged."""
     if isinstance(value, list):
-        return _changed(value, as_samples)
+        return with_vectors(value, as_samples)
     return value if value is None or np.ndim(value) < 2 else np.asarray(value)[..., None, :]
 
 
@@ -204,8 +205,8 @@ def listed(wrenches: Wrench | Sequence[Wrench]) -> list[Wrench]:
         if not isinstance(wrench, Wrench):
             raise InvalidArgumentError(f"wrenches[{k}] must be a Wrench, found {found(wrench)}", path=f"wrenches[{k}]")
     return [
-        _with(wrench, {part: vector(getattr(wrench, part), f"wrenches[{k}].{part}") for part in _VECTORS})
-        for k, wrench in enumerate(given)
+        msgspec.structs.replace(w, **{part: vector(getattr(w, part), f"wrenches[{k}].{part}") for part in _VECTORS})
+        for k, w in enumerate(given)
     ]
 
 
@@ -216,14 +217,6 @@ def vectors_of(wrenches: list[Wrench]) -> list[tuple[str, Array]]:
         for k, wrench in enumerate(wrenches)
         for part in _VECTORS
     ]
-
-
-def _changed(wrenches: list[Wrench], change: Callable[[Any], Array]) -> list[Wrench]:
-    return [_with(wrench, {part: change(getattr(wrench, part)) for part in _VECTORS}) for wrench in wrenches]
-
-
-def _with(wrench: Wrench, vectors: Mapping[str, Any]) -> Wrench:
-    return msgspec.structs.replace(wrench, **vectors)
 
 
 def _fits(name: str, lead: Lead, whole: Lead | None, path: str) -> None:

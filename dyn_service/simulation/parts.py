@@ -210,16 +210,16 @@ def _fixed(
     """
     every = task.every
     q, v, p = task.q, task.v, task.p
-    used = task.integrator  # "auto" until the first reply
+    integrator = task.integrator  # "auto" until the first reply
     found: dict[str, list[Array]] = {}
     since: dict[str, Array] = {}  # the last record, if a part ends between two
     done = 0
     while not found or done < task.last:
         # The server chooses the default integrator in the first part, which may be the slowest one.
-        searching = task.supported or used in ("auto", "adaptive", "implicit_midpoint", "stick_slip")
+        searching = task.supported or integrator in ("auto", "adaptive", "implicit_midpoint", "stick_slip")
         most = SEARCHING_STEPS if searching else PART_STEPS
         moves = SUPPORTED_MOVES if task.supported else PART_MOVES
-        moves = STICK_SLIP_MOVES if used in ("auto", "stick_slip") else moves
+        moves = STICK_SLIP_MOVES if integrator in ("auto", "stick_slip") else moves
         most = max(1, min(most, moves // task.substeps // max(v.size, 1)))
         records = max(1, min(most // every, PART_NUMBERS // (2 * max(q.size, 1))))
         aligned = every <= most and not task.by_function and not done % every  # parts end at records
@@ -243,9 +243,9 @@ def _fixed(
         outputs = yield inputs, {**_unless_default(**options), **said}
         q, v = outputs["q"][..., -1, :], outputs["v"][..., -1, :]
         p = outputs["p"][..., -1, :] if "p" in outputs else None
-        if used == "auto":  # servers that do not report it have one default
+        if integrator == "auto":  # servers that do not report it have one default
             substeps = int(np.ravel(outputs.get("substeps", 1.0))[0]) if v.size else 1
-            used, task.substeps = "rk4" if substeps > 0 else "stick_slip", abs(substeps)
+            integrator, task.substeps = "rk4" if substeps > 0 else "stick_slip", abs(substeps)
         if not done:
             recorded = (name for name in COMPUTATIONS["simulate"].outputs if name in outputs and name != "t")
             found = {name: [_records(name, outputs[name], slice(1))] for name in recorded}
@@ -257,7 +257,7 @@ def _fixed(
             since = {}
         told(done / max(task.last, 1))
     motion: dict[str, Any] = {name: np.concatenate(kept, axis=_axis(name)) for name, kept in found.items()}
-    return Trajectory(task.times(), **motion, integrator=used, substeps=task.substeps)
+    return Trajectory(task.times(), **motion, integrator=integrator, substeps=task.substeps)
 
 
 def _axis(name: str) -> int:

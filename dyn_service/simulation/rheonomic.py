@@ -143,7 +143,7 @@ class RheonomicRobot:
         """Returns positions (..., nq) and velocities (..., nv) of all joints, from those of the free joints at t."""
         moved = [self.prescribed[name](t) for name in self.prescribed]
         parts = self._parts
-        return parts.positions(q, [x[0] for x in moved]), parts.velocities("v", v, [x[1] for x in moved])
+        return parts.whole("q", q, [x[0] for x in moved]), parts.whole("v", v, [x[1] for x in moved])
 
     def forward_dynamics(
         self, t: float, q: ArrayLike, v: ArrayLike, tau: ArrayLike = 0.0, **loads: Any
@@ -155,7 +155,7 @@ class RheonomicRobot:
         """
         q_all, v_all = self.state(t, q, v)
         accelerations = {name: self.prescribed[name](t)[2] for name in self.prescribed}
-        efforts = self._parts.velocities("tau", self._efforts(tau), [0.0] * len(self._parts.given_v))
+        efforts = self._parts.whole("tau", self._efforts(tau), [0.0] * len(self._parts.given_v))
         return forward_dynamics(self.robot, q_all, v_all, efforts, accelerations, **loads)
 
     def simulate(
@@ -200,14 +200,6 @@ class Partition:
     given_q: list[int]
     given_v: list[int]
 
-    def positions(self, free: ArrayLike, given: ArrayLike) -> Array:
-        """Returns positions (..., nq) of all joints from the free (..., nqf) and the prescribed ones (..., np)."""
-        return self._whole("q", free, given)
-
-    def velocities(self, name: str, free: ArrayLike, given: ArrayLike) -> Array:
-        """As `positions`, of velocities, accelerations or efforts (..., nv); `name` is used in errors."""
-        return self._whole(name, free, given)
-
     def checked(self, name: str, value: ArrayLike) -> Array:
         """Checks the free joints' part of q (`q`, `q0`) or of an array with the length of v.
 
@@ -223,7 +215,11 @@ class Partition:
             )
         return array
 
-    def _whole(self, name: str, free: ArrayLike, given: ArrayLike) -> Array:
+    def whole(self, name: str, free: ArrayLike, given: ArrayLike) -> Array:
+        """Returns a vector of all joints from the entries of the free joints (..., n) and of the prescribed ones (...,
+        np): positions (..., nq) if the name is "q", else velocities, accelerations or efforts (..., nv). The name is
+        used in errors.
+        """
         at, of_q, of_v = self.at, (self.free_q, self.given_q), (self.free_v, self.given_v)
         size, (free_at, given_at) = (at.nq, of_q) if name == "q" else (at.nv, of_v)
         of_free, of_given = self.checked(name, free), np.asarray(given, dtype=np.float64)
@@ -280,11 +276,11 @@ def _simulated(
     q, v = task.at.unit(task.q, "q0"), task.v
 
     def state(row: int, q: Array, v: Array) -> tuple[Array, Array]:
-        return parts.positions(q, rows[..., row, :, 0]), parts.velocities("v", v, rows[..., row, :, 1])
+        return parts.whole("q", q, rows[..., row, :, 0]), parts.whole("v", v, rows[..., row, :, 1])
 
     def evaluated(row: int, q: Array, v: Array) -> PartlyPrescribed:
         rates = {name: rows[..., row, i, 2] for i, name in enumerate(task.names)}
-        tau, wrenches = parts.velocities("tau", acting[0], np.zeros(len(task.names))), acting[1]
+        tau, wrenches = parts.whole("tau", acting[0], np.zeros(len(task.names))), acting[1]
         loads: dict[str, Any] = {"gravity": task.gravity, "wrenches": wrenches, "passive": passive}
         return forward_dynamics(robot, *state(row, q, v), tau, rates, **loads)
 
@@ -299,7 +295,7 @@ def _simulated(
         for k in range(task.steps + 1):
             if k < task.steps:  # the last state is recorded under the efforts of the last step
                 acting = task.acting(k, q, v)
-            stable.states(k - 1, 1, parts.positions(q, rows[..., 2 * k, :, 0])[None])
+            stable.states(k - 1, 1, parts.whole("q", q, rows[..., 2 * k, :, 0])[None])
             here = evaluated(2 * k, q, v)
             if not np.isfinite(here.a).all():
                 raise DivergedError(

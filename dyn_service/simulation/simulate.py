@@ -58,8 +58,8 @@ def simulate(
         task.substeps = 2 if task.integrator == "stick_slip" and not task.supported else task.substeps
     run = _Run(robot, task, progress, compares=is_default and task.integrator == "rk4" and not task.supported)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # divergence raises an error instead
-        others = {"adaptive": run.adaptive, "implicit_midpoint": run.implicit_midpoint}
-        motion = others.get(task.integrator, run.explicit)()
+        solvers = {"adaptive": run.adaptive, "implicit_midpoint": run.implicit_midpoint}
+        motion = solvers.get(task.integrator, run.explicit)()
     return replace(motion, integrator=task.integrator, substeps=task.substeps)
 
 

@@ -124,20 +124,20 @@ def slopes_of(robot: RobotQueries) -> tuple[Slopes, Array] | None:
         if not {"damping", "friction", "springs"} & {*robot.description.passive}:
             _SLOPES[robot] = None
             return None
-        at, free = robot.configuration, robot.free
-        rest, pulled = robot.passive_forces(at.neutral, _SPEED * free), at.integrate(at.neutral, free, 1.0)
+        neutral, free = robot.configuration.neutral, robot.free
+        rest, pulled = robot.passive_forces(neutral, _SPEED * free), robot.configuration.integrate(neutral, free, 1.0)
         stiffness = robot.passive_forces(pulled, 0.0 * free).springs - rest.springs
         slopes = Slopes(*(np.maximum(x, 0.0) for x in ((rest.damping + rest.friction) / _SPEED, stiffness)))
-        q = np.stack([at.neutral, *(robot.random_configuration(seed=seed) for seed in _SEEDS)])
-        lead = (1,) * (robot.mass_matrix(at.neutral).ndim - 2)
-        M = robot.mass_matrix(q.reshape(len(q), *lead, at.nq))
+        q = np.stack([neutral, *(robot.random_configuration(seed=seed) for seed in _SEEDS)])
+        lead = (1,) * (robot.mass_matrix(neutral).ndim - 2)
+        M = robot.mass_matrix(q.reshape(len(q), *lead, robot.nq))
         _SLOPES[robot] = (slopes, M) if slopes.damping.any() or slopes.stiffness.any() else None
     return _SLOPES[robot]
 
 
-def chosen(robot: RobotQueries, dt: float, most: int = MOST_SUBSTEPS) -> tuple[Integrator, int]:
+def chosen(robot: RobotQueries, dt: float, max_substeps: int = MOST_SUBSTEPS) -> tuple[Integrator, int]:
     """Returns the default integrator for steps of dt (s), and in how many parts it makes each: rk4 in as many as are
-    stable in sampled configurations, with a reserve; if these are more than `most`, stick_slip in one part.
+    stable in sampled configurations, with a reserve; if these are more than `max_substeps`, stick_slip in one part.
 
     It depends on robot and step alone, so that a motion in parts has the bits of a whole one.
     """
@@ -145,8 +145,8 @@ def chosen(robot: RobotQueries, dt: float, most: int = MOST_SUBSTEPS) -> tuple[I
     if numbers is None:
         return "rk4", 1
     share = float(numbers[0].share(numbers[1], dt, "rk4").max(initial=0.0))
-    substeps = max(1, math.ceil(RESERVE * share)) if math.isfinite(share) else most + 1
-    return ("rk4", substeps) if substeps <= most else ("stick_slip", 1)
+    substeps = max(1, math.ceil(RESERVE * share)) if math.isfinite(share) else max_substeps + 1
+    return ("rk4", substeps) if substeps <= max_substeps else ("stick_slip", 1)
 
 
 class StabilityCheck:
@@ -182,32 +182,33 @@ class StabilityCheck:
         if not self.active or not rows.size:
             return
         if self._q is None:
-            due = [0]
+            checked = [0]
         else:
             changes = np.abs(np.diff(np.concatenate([self._q[None], rows]), axis=0)).reshape(len(rows), -1).max(axis=-1)
             way = (self._moved + np.cumsum(changes)) / SPACING
             ends = k + every * len(rows) >= self._task.last
-            due = np.flatnonzero(np.floor(way) > np.floor(np.append(self._moved / SPACING, way[:-1]))).tolist()
-            due = [*due, len(rows) - 1] if ends and len(rows) - 1 not in due else due
+            passed = np.floor(way) > np.floor(np.append(self._moved / SPACING, way[:-1]))
+            passed[-1] |= ends
+            checked = np.flatnonzero(passed).tolist()
             self._moved = float(way[-1] * SPACING)
         self._q = rows[-1]
-        due = [row for row in due if np.isfinite(rows[row]).all()]  # a motion that diverged is reported as such
-        together = max(_NUMBERS // (rows[0].size * rows.shape[-1]), 1)
-        for first in range(0, len(due), together):
-            some = due[first : first + together]
-            self._check([k + every * (row + 1) for row in some], rows[some])
+        checked = [row for row in checked if np.isfinite(rows[row]).all()]  # divergence is reported as such
+        size = max(_NUMBERS // (rows[0].size * rows.shape[-1]), 1)
+        for first in range(0, len(checked), size):
+            batch = checked[first : first + size]
+            self._check([k + every * (row + 1) for row in batch], rows[batch])
 
     def _check(self, steps: list[int], rows: Array) -> None:
         assert self._robot is not None
         task, M = self._task, self._robot.mass_matrix(rows)
         M = M if self._free is None else M[..., self._free, :][..., :, self._free]
-        beyond = self._slopes.share(M, self._dt, self._integrator)
-        unstable_rows = np.flatnonzero(~(beyond <= 1.0).reshape(len(rows), -1).all(axis=-1))
+        shares = self._slopes.share(M, self._dt, self._integrator)
+        unstable_rows = np.flatnonzero(~(shares <= 1.0).reshape(len(rows), -1).all(axis=-1))
         if not unstable_rows.size:
             return
-        k, M, share = (x[unstable_rows[0]] for x in (steps, M, beyond))
-        at = self._robot.configuration
-        names = at.velocity_joints if self._free is None else [at.velocity_joints[entry] for entry in self._free]
+        k, M, share = (x[unstable_rows[0]] for x in (steps, M, shares))
+        joints = self._robot.configuration.velocity_joints
+        names = joints if self._free is None else [joints[entry] for entry in self._free]
         place = f" in step {task.first_step + k + 1} (t = {task.time(k):g} s)"
         raise _refusal(names, self._slopes, M, share, self._integrator, self._dt, place, sticks=self._free is None)
 
@@ -306,13 +307,13 @@ def _largest(inverse: Array, slopes: Array) -> Array:
     """Returns the largest eigenvalue (...) of M^-1 diag(slopes), from M^-1 (..., n, n); exact only where it matters:
     where the sum of all eigenvalues is at most 1, this sum.
     """
-    some = np.flatnonzero(slopes.reshape(-1, slopes.shape[-1]).any(axis=0))
-    if not some.size:
+    entries = np.flatnonzero(slopes.reshape(-1, slopes.shape[-1]).any(axis=0))
+    if not entries.size:
         return np.zeros(inverse.shape[:-2])
-    root = np.sqrt(slopes[..., some])
-    similar = root[..., :, None] * inverse[..., some, :][..., :, some] * root[..., None, :]
+    root = np.sqrt(slopes[..., entries])
+    similar = root[..., :, None] * inverse[..., entries, :][..., :, entries] * root[..., None, :]
     total = np.asarray(np.trace(similar, axis1=-2, axis2=-1))
-    beyond = ~(total <= 1.0) & np.isfinite(similar).all(axis=(-2, -1))
-    if beyond.any():
-        total[beyond] = np.linalg.eigvalsh(similar[beyond])[..., -1]
+    inexact = ~(total <= 1.0) & np.isfinite(similar).all(axis=(-2, -1))
+    if inexact.any():
+        total[inexact] = np.linalg.eigvalsh(similar[inexact])[..., -1]
     return total

@@ -19,11 +19,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import cast
 
 import zmq
 
-from dyn_service.service.protocol.sockets import is_readable, plain_send
+from dyn_service.service.protocol.sockets import file_descriptor, is_readable, plain_send
 from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.administration.metrics import Traffic
 from dyn_service.service.server.transport.endpoints import (
@@ -412,7 +411,7 @@ class InprocTransport:
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         router.setsockopt(zmq.SNDHWM, UNREAD_REPLIES)
         self._send_frame = plain_send(router)
-        selector.register(cast(int, router.getsockopt(zmq.FD)), selectors.EVENT_READ, lambda events: None)
+        selector.register(file_descriptor(router), selectors.EVENT_READ, lambda events: None)
 
     def listen(self, endpoint: str) -> BoundEndpoint:
         """See `endpoints.bind`."""
@@ -459,5 +458,5 @@ class InprocTransport:
 
     def close(self, linger_s: float) -> None:
         """See `Transport.close`."""
-        self._selector.unregister(cast(int, self._router.getsockopt(zmq.FD)))
+        self._selector.unregister(file_descriptor(self._router))
         self._router.close(linger=int(linger_s * 1000))
