@@ -55,6 +55,11 @@ LIMITS: Mapping[str, _Limits] = MappingProxyType(
 )
 """Damping: 1 - x + x^2/2 - x^3/6 + x^4/24 = 1 for RK4, 1 - x = -1 for Euler; springs: the same with x = i y."""
 
+DAMPED, WITH_DAMPING = 0.6, 0.92
+"""The region of RK4 does not contain the corner of both limits: above `DAMPED` of the limit of damping, springs are
+stable up to `WITH_DAMPING` of theirs, below up to all of it.
+"""
+
 SPACING = 0.05
 """rad | m that a coordinate moves between two checks of a motion. The inertia that a joint moves changes with the sines
 of angles, so by some percent.
@@ -109,8 +114,9 @@ class Slopes:
             return np.zeros(M.shape[:-2])
         if limits.spring is None:
             return _largest(inverse, (self.damping + dt / 2.0 * self.stiffness) * dt / limits.damping)
+        by_damping = _largest(inverse, self.damping * dt / limits.damping)
         by_spring = np.sqrt(_largest(inverse, self.stiffness * (dt / limits.spring) ** 2))
-        return np.maximum(_largest(inverse, self.damping * dt / limits.damping), by_spring)
+        return np.maximum(by_damping, by_spring / np.where(by_damping > DAMPED, WITH_DAMPING, 1.0))
 
 
 _SLOPES: WeakKeyDictionary[RobotQueries, tuple[Slopes, Array] | None] = WeakKeyDictionary()

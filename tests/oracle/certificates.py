@@ -108,8 +108,7 @@ def record_of(case: Case) -> Record:
     row = QUERIES[name]
     signature = robot.signature(row, method, Variant(*variant))
     found: Record = {**case._asdict(), "part": list(case.part), "version": _version(case)}
-    singular = method in row.inverts_mass_matrix and not case.part.overlay and robot.massless_joint is not None
-    if signature.empty or singular or robot._is_refused(row, method):
+    if signature.empty or robot._refusal(row, method, numbers=not case.part.overlay):
         return {**found, "outcome": "none"}
     begun = time.process_time()
     try:

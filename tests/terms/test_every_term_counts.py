@@ -173,8 +173,8 @@ TERMS: Terms = {
     },
     "dynamics.task_space": {
         "J: levers to the point": (
-            "_jacobian",
-            "shifts - skew(view.of_world @ view.levers[i]) @ turns",
+            "columns_seen",
+            "shifts - skew(view.of_world @ lever) @ turns",
             "shifts",
         ),
         "J: of the bodies that carry the link": (
@@ -196,7 +196,7 @@ TERMS: Terms = {
         ),
         "bias: omega x v of the link": (
             "_motion",
-            "rates - join(_NO_WAY, cross(angular(link), linear(link)))",
+            "rates - join(_NO_WAY, cross(angular(V_L), linear(V_L)))",
             "rates",
         ),
         "bias: omega x v of the point": (

@@ -580,7 +580,7 @@ class Dispatcher:
         return self._service.refuse(RequestHead(), InvalidArgumentError(found))
 
     def gone(self, peer: Any) -> None:
-        """Drops or stops the requests of a peer whose connection has ended."""
+        """Refuses or stops the requests of a peer whose connection has ended."""
         self._cancel_tasks([task for task in self.waiting.values() if task.peer[1] is peer])
 
     def finished(self) -> Iterator[tuple[Envelope, bytes | memoryview]]:
@@ -615,15 +615,15 @@ class Dispatcher:
         return (task for task in self.waiting.values() if task.envelope == envelope and task.head.id == request_id)
 
     def _cancel(self, envelope: Envelope, request_id: int) -> None:
-        """Drops or stops a request that its client cancelled."""
+        """Refuses or stops a request that its client cancelled."""
         self._traffic.cancelled += 1
         self._cancel_tasks([*self._waiting(envelope, request_id)])
 
     def _cancel_tasks(self, meant: list[Task]) -> None:
         for task in meant:
             task.cancelled = True
-        for task in self._worker.cancel(meant) if meant else ():
-            self._forget(task)
+        if meant:
+            self._worker.cancel(meant)
 
     def _hand_over(self, task: Task) -> bytes | None:
         """Gives the task to the executor, or returns its refusal; raises `NotFoundError` for an unknown robot."""

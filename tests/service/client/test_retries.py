@@ -321,7 +321,7 @@ def test_a_call_in_parts_has_one_time_limit(kind: str, monkeypatch: pytest.Monke
         world.sent.clear()
 
         def simulate(robot: Any) -> Any:
-            return robot.simulate(np.full(2, 0.5), np.zeros(2), dt=1e-3, steps=50)
+            return robot.simulate(np.full(2, 0.5), np.zeros(2), dt=1e-3, steps=50, integrator="rk4")
 
         ((found, took_s),) = caller.together([simulate], [2.0])
         assert isinstance(found, DeadlineExceededError)

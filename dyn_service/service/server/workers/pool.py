@@ -90,9 +90,8 @@ class Executor:
         """Returns the tasks not started, and starts no more."""
         raise NotImplementedError
 
-    def cancel(self, meant: Iterable[Task]) -> list[Task]:
-        """Drops waiting tasks and stops running ones where possible; returns those dropped."""
-        return []
+    def cancel(self, meant: Iterable[Task]) -> None:
+        """Refuses waiting tasks and stops running ones where possible."""
 
     def tick(self, now_ns: int) -> None:
         """Stops running tasks and refuses waiting ones past their limits, where possible."""
@@ -470,12 +469,13 @@ class Pool(Executor):
             self._dequeue(task)
         return left
 
-    def cancel(self, meant: Iterable[Task]) -> list[Task]:
-        """Drops waiting tasks and stops running ones, after a compilation if one is running; returns those dropped."""
-        dropped = [task for task in meant if self._dequeue(task)]
+    def cancel(self, meant: Iterable[Task]) -> None:
+        """Refuses waiting tasks and stops running ones, after a compilation if one is running."""
+        for task in meant:
+            if self._dequeue(task):
+                self._refuse(task, jobs.cancelled_error())
         for worker in self._workers:
             self._stop_if_cancelled(worker)
-        return dropped
 
     def tick(self, now_ns: int) -> None:
         """Stops running tasks and refuses waiting ones past their limits; replaces a fork server that hangs."""
