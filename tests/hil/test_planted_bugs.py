@@ -107,7 +107,7 @@ def test_what_notices_a_bug_is_documented(run: Callable[..., Run], bug: str) -> 
     done, late = run(bug), run(bug, Delay(0.5, from_s=1.5))
     found = {name: cell(said(done, assertion)) for name, assertion in CHECKS.items()}
     found[STOP] = cell(said(late, lambda check: check.safe_stop(after_s=1.5).below(0.4)))
-    table = documented("What notices which bug")
+    table = documented("Which assertion detects which bug")
     if bug == "none":
         assert set(found.values()) == {""}
         assert set(found) == set(table) - {"assertion"}
