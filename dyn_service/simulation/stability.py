@@ -11,10 +11,10 @@ and k and w^2 are at most the largest eigenvalues of M^-1 D and M^-1 K. So a ste
     h lambda_max(M^-1 (D + h K / 2)) <= 2                            semi-implicit Euler, used for explicit Euler too
 
 Beyond, a motion grows until friction bounds it, or without bound: its numbers are wrong although they are finite. The
-slope at rest counts, not that in the states computed, because an unstable motion leaves the slope that makes it
-unstable. M changes along a motion, so it is checked where a motion begins and ends, and whenever a coordinate has moved
-by `SPACING` in between. The default is chosen by configurations drawn for the robot, and checked in the same way.
-`stick_slip` has damping, friction and springs at the end of the step, and is stable for all of them. Source of the
+slope at rest counts, the steepest one, because an unstable motion moves away from rest. M changes along a motion, so a
+motion is checked at its begin and end, and whenever a coordinate has moved by `SPACING` in between. The default is
+chosen for random configurations of the robot, and checked in the same way. `stick_slip` evaluates damping and friction
+at the end of the step and springs at its middle, and is stable for all of them. Source of the
 limits: E. Hairer, G. Wanner, Solving Ordinary Differential Equations II (1996), IV.2.
 """
 
@@ -56,16 +56,16 @@ of angles, so by some percent.
 """
 
 _SEEDS = range(64)
-"""Random configurations, besides the neutral one, in which a default step has to be stable."""
+"""Seeds of the configurations, besides the neutral one, in which a default step has to be stable."""
 
 RESERVE = 1.25
 """Factor on the substeps of a default step, for configurations that were not drawn."""
 
 MOST_SUBSTEPS = 64
-"""Most parts of a default step of rk4. So many cost about as much as one of `stick_slip`."""
+"""Most parts of a default step of rk4: 64 cost about as much as one step of `stick_slip`."""
 
 _NUMBERS = 1 << 18
-"""Numbers of the mass matrices of a check, a few MB."""
+"""Numbers in the mass matrices that are checked at once: 2 MB."""
 
 _SPEED = 1e-12
 """rad/s | m/s, far below any width of friction."""
@@ -83,7 +83,7 @@ class Slopes:
     stiffness: Array
 
     def share(self, M: Array, dt: float, integrator: str) -> Array:
-        """Returns by how much a step exceeds its limit at mass matrices (..., nv, nv): 1 is the limit, (...)."""
+        """Returns dt (s) over the longest stable step, (...), at mass matrices M (..., nv, nv)."""
         limits = LIMITS[integrator]
         try:
             inverse = np.asarray(np.linalg.inv(M), dtype=np.float64)
@@ -106,13 +106,13 @@ def slopes_of(robot: RobotQueries) -> tuple[Slopes, Array] | None:
         if not {"damping", "friction", "springs"} & {*robot.description.passive}:
             _SLOPES[robot] = None
             return None
-        at, free = robot.configuration, robot.free
-        rest, pulled = robot.passive_forces(at.neutral, _SPEED * free), at.integrate(at.neutral, free, 1.0)
+        joints, free = robot.configuration, robot.free
+        rest, pulled = robot.passive_forces(joints.neutral, _SPEED * free), joints.integrate(joints.neutral, free, 1.0)
         stiffness = robot.passive_forces(pulled, 0.0 * free).springs - rest.springs
         slopes = Slopes(*(np.maximum(x, 0.0) for x in ((rest.damping + rest.friction) / _SPEED, stiffness)))
-        q = np.stack([at.neutral, *(robot.random_configuration(seed=seed) for seed in _SEEDS)])
-        lead = (1,) * (robot.mass_matrix(at.neutral).ndim - 2)
-        M = robot.mass_matrix(q.reshape(len(q), *lead, at.nq))
+        q = np.stack([joints.neutral, *(robot.random_configuration(seed=seed) for seed in _SEEDS)])
+        lead = (1,) * (robot.mass_matrix(joints.neutral).ndim - 2)
+        M = robot.mass_matrix(q.reshape(len(q), *lead, joints.nq))
         _SLOPES[robot] = (slopes, M) if slopes.damping.any() or slopes.stiffness.any() else None
     return _SLOPES[robot]
 
@@ -164,32 +164,34 @@ class StabilityCheck:
         if not self.active or not rows.size:
             return
         if self._q is None:
-            due = [0]
+            checked = [0]
         else:
             changes = np.abs(np.diff(np.concatenate([self._q[None], rows]), axis=0)).reshape(len(rows), -1).max(axis=-1)
             way = (self._moved + np.cumsum(changes)) / SPACING
             ends = k + every * len(rows) >= self._task.last
-            due = np.flatnonzero(np.floor(way) > np.floor(np.append(self._moved / SPACING, way[:-1]))).tolist()
-            due = [*due, len(rows) - 1] if ends and len(rows) - 1 not in due else due
+            checked = np.flatnonzero(np.floor(way) > np.floor(np.append(self._moved / SPACING, way[:-1]))).tolist()
+            checked = [*checked, len(rows) - 1] if ends and len(rows) - 1 not in checked else checked
             self._moved = float(way[-1] * SPACING)
         self._q = rows[-1]
-        due = [row for row in due if np.isfinite(rows[row]).all()]  # a motion that diverged is reported as such
-        together = max(_NUMBERS // (rows[0].size * rows.shape[-1]), 1)
-        for first in range(0, len(due), together):
-            some = due[first : first + together]
-            self._check([k + every * (row + 1) for row in some], rows[some])
+        checked = [row for row in checked if np.isfinite(rows[row]).all()]  # a motion that diverged is reported as such
+        count = max(_NUMBERS // (rows[0].size * rows.shape[-1]), 1)
+        for first in range(0, len(checked), count):
+            block = checked[first : first + count]
+            self._check([k + every * (row + 1) for row in block], rows[block])
 
     def _check(self, steps: list[int], rows: Array) -> None:
         assert self._robot is not None
         task, M = self._task, self._robot.mass_matrix(rows)
         M = M if self._free is None else M[..., self._free, :][..., :, self._free]
-        beyond = self._slopes.share(M, self._dt, self._integrator)
-        unstable_rows = np.flatnonzero(~(beyond <= 1.0).reshape(len(rows), -1).all(axis=-1))
+        shares = self._slopes.share(M, self._dt, self._integrator)
+        unstable_rows = np.flatnonzero(~(shares <= 1.0).reshape(len(rows), -1).all(axis=-1))
         if not unstable_rows.size:
             return
-        k, M, share = (x[unstable_rows[0]] for x in (steps, M, beyond))
-        at = self._robot.configuration
-        names = at.velocity_joints if self._free is None else [at.velocity_joints[entry] for entry in self._free]
+        k, M, share = (x[unstable_rows[0]] for x in (steps, M, shares))
+        joints = self._robot.configuration
+        names = (
+            joints.velocity_joints if self._free is None else [joints.velocity_joints[entry] for entry in self._free]
+        )
         place = f" in step {task.first_step + k + 1} (t = {task.time(k):g} s)"
         raise _refusal(names, self._slopes, M, share, self._integrator, self._dt, place, sticks=self._free is None)
 
@@ -234,13 +236,13 @@ def _largest(inverse: Array, slopes: Array) -> Array:
     """Returns the largest eigenvalue (...) of M^-1 diag(slopes), from M^-1 (..., n, n); exact only where it matters:
     where the sum of all eigenvalues is at most 1, this sum.
     """
-    some = np.flatnonzero(slopes.reshape(-1, slopes.shape[-1]).any(axis=0))
-    if not some.size:
+    entries = np.flatnonzero(slopes.reshape(-1, slopes.shape[-1]).any(axis=0))
+    if not entries.size:
         return np.zeros(inverse.shape[:-2])
-    root = np.sqrt(slopes[..., some])
-    similar = root[..., :, None] * inverse[..., some, :][..., :, some] * root[..., None, :]
+    root = np.sqrt(slopes[..., entries])
+    similar = root[..., :, None] * inverse[..., entries, :][..., :, entries] * root[..., None, :]
     total = np.asarray(np.trace(similar, axis1=-2, axis2=-1))
-    beyond = ~(total <= 1.0) & np.isfinite(similar).all(axis=(-2, -1))
-    if beyond.any():
-        total[beyond] = np.linalg.eigvalsh(similar[beyond])[..., -1]
+    exceeds = ~(total <= 1.0) & np.isfinite(similar).all(axis=(-2, -1))
+    if exceeds.any():
+        total[exceeds] = np.linalg.eigvalsh(similar[exceeds])[..., -1]
     return total
