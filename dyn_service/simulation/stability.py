@@ -13,11 +13,11 @@ and k and w^2 are at most the largest eigenvalues of M^-1 D and M^-1 K. So a ste
 Not checked: near both limits at once rk4 is stable up to 0.92 of them only, and explicit Euler is unstable for springs
 without damping at every h.
 
-Beyond, a motion grows until friction bounds it, or without bound: its numbers are wrong although they are finite. The
+Beyond the limits a motion grows until friction bounds it, or without bound: its numbers are finite and wrong. The
 slope at rest counts, the steepest one, because an unstable motion moves away from rest. M changes along a motion, so a
 motion is checked at its begin and end, and whenever a coordinate has moved by `SPACING` in between. The default is
 chosen for random configurations of the robot, and checked in the same way. `stick_slip` evaluates damping and friction
-at the end of the step and springs at its middle, and is stable for all of them. Source of the limits: E. Hairer, G.
+at the end of the step, springs at its middle or end, and is stable for all of them. Source of the limits: E. Hairer, G.
 Wanner, Solving Ordinary Differential Equations II (1996), IV.2.
 """
 
