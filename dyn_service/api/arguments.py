@@ -281,6 +281,12 @@ def mapped(overlay: Overlay, of: Callable[[ArrayLike, int, str], ArrayLike]) -> 
     )
 
 
+def with_vectors(wrenches: Wrench | Sequence[Wrench], of: Callable[[ArrayLike], ArrayLike]) -> list[Wrench]:
+    """Returns external wrenches with `of(x)` instead of each torque, force and point."""
+    listed = [wrenches] if isinstance(wrenches, Wrench) else wrenches
+    return [msgspec.structs.replace(w, torque=of(w.torque), force=of(w.force), point=of(w.point)) for w in listed]
+
+
 @dataclass(frozen=True, eq=False)
 class Contact:
     """A contact between a point of a link, or a sphere around it, and a fixed plane.

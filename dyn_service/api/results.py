@@ -527,14 +527,18 @@ class ForwardDynamicsDerivatives:
 class _Blocks:
     """The gradient and the Hessian as one vector and one matrix, from the blocks of a result."""
 
-    def _gradient(self, x: str) -> Array:
-        """Returns the gradient over (q, v, x), (..., 3 nv)."""
-        found = vars(self)
-        return np.concatenate([found[f"gradient_{name}"] for name in ("q", "v", x)], axis=-1)
+    _variables = ("q", "v", "a")
 
-    def _hessian(self, x: str) -> Array:
-        """Returns the symmetric Hessian over (q, v, x), (..., 3 nv, 3 nv); blocks without a field are zero."""
-        names, found = ("q", "v", x), vars(self)
+    @property
+    def gradient(self) -> Array:
+        """The gradient over (q, v, a) or (q, v, tau), (..., 3 nv)."""
+        found = vars(self)
+        return np.concatenate([found[f"gradient_{name}"] for name in self._variables], axis=-1)
+
+    @property
+    def hessian(self) -> Array:
+        """The symmetric Hessian over (q, v, a) or (q, v, tau), (..., 3 nv, 3 nv); blocks without a field are zero."""
+        names, found = self._variables, vars(self)
         zero = np.zeros_like(found["hessian_vv"])
 
         def entries(row: str, column: str) -> Array:
@@ -560,16 +564,6 @@ class InverseDynamicsHessian(_Blocks):
     hessian_vv: Annotated[Array, Spec(("nv", "nv"), "N m s^2/rad^2, ..", "twice with respect to v")]
     hessian_qa: Annotated[Array, Spec(("nv", "nv"), "kg m^2/rad, ..", "row: entry of q; column: entry of a")]
 
-    @property
-    def gradient(self) -> Array:
-        """The gradient over (q, v, a), (..., 3 nv)."""
-        return self._gradient("a")
-
-    @property
-    def hessian(self) -> Array:
-        """The symmetric Hessian over (q, v, a), (..., 3 nv, 3 nv)."""
-        return self._hessian("a")
-
 
 @dataclass(frozen=True, eq=False)
 class ForwardDynamicsHessian(_Blocks):
@@ -586,15 +580,7 @@ class ForwardDynamicsHessian(_Blocks):
     hessian_vv: Annotated[Array, Spec(("nv", "nv"), "1/rad, ..", "twice with respect to v")]
     hessian_qtau: Annotated[Array, Spec(("nv", "nv"), "1/(kg m^2 rad), ..", "row: entry of q; column: entry of tau")]
 
-    @property
-    def gradient(self) -> Array:
-        """The gradient over (q, v, tau), (..., 3 nv)."""
-        return self._gradient("tau")
-
-    @property
-    def hessian(self) -> Array:
-        """The symmetric Hessian over (q, v, tau), (..., 3 nv, 3 nv)."""
-        return self._hessian("tau")
+    _variables = ("q", "v", "tau")
 
 
 @dataclass(frozen=True, eq=False)

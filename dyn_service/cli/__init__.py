@@ -12,7 +12,6 @@ keys              `dyn keys`
 metrics           a server's metrics for Prometheus
 new               `dyn new`
 templates/        files that `dyn new` copies
-completion        names that shells complete: queries, launch files, their inputs and arguments
 calling           values and output of `dyn call`
 console           output and arguments that several commands have
 yaml_text         values as YAML

@@ -132,9 +132,7 @@ def ask(
     ) as client:
         if isinstance(entry, Administration):
             return _administer(client, entry, robot, values)
-        if isinstance(entry, Computation):
-            return _computation(client, entry, robot, values)
-        return _question(client, entry, robot, values)
+        return _answer(client, entry, robot, values)
 
 
 def list_queries() -> str:
@@ -177,37 +175,30 @@ def _line(name: str, text: str) -> str:
     return f"      {name:<16} {text}"
 
 
-def _question(client: Client, row: Query, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
-    given = dict(values)
-    verify = given.pop("verify", False)
+def _answer(client: Client, row: Query | Computation, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    given, of_robot = dict(values), isinstance(row, Query) or row.robot
+    verify = given.pop("verify", False) if isinstance(row, Query) else False
     if not isinstance(verify, bool):
         raise InvalidArgumentError(f"verify must be true or false, found {verify!r}", path="options.verify")
-    _check_names(row.name, given, _inputs(row), row.options, row.required)
-    options = pack_options(row, _options(row, given))
-    if verify:
-        options = {**(options or {}), "verify": True}
-    meant = client.robot(robot or _only_robot(client))
-    _warn(meant, row, given)
-    request = Ask(row.name, meant.name, _packed(row, given), options, meant.fingerprint)
+    if not of_robot:
+        _refuse_robot(row.name, robot)
+    needed = (*row.required, *(option.name for option in row.options.values() if option.required))
+    _check_names(row.name, given, _inputs(row), row.options, needed)
+    options = _options(row, given)
+    if isinstance(row, Query):
+        options = {**(pack_options(row, options) or {}), **({"verify": True} if verify else {})}
+    meant = client.robot(robot or _only_robot(client)) if of_robot else None
+    if meant is not None:
+        _warn(meant, row, given)
+    model = meant.fingerprint if meant is not None and isinstance(row, Query) else UNSET
+    request = Ask(row.name, meant.name if meant else UNSET, _packed(row, given), options or UNSET, model)
     head = client.ask(request)
-    found = read_outputs(head, row, request, meant)
-    answer = {name: _plain(found[name]) for name in row.result_names}
+    outputs = read_outputs(head, row, request, meant)
+    names = row.result_names if isinstance(row, Query) else outputs
+    answer = {name: _plain(outputs[name]) for name in names}
     if verify:
         answer["residuals"] = {name: _plain(value) for name, value in read_residuals(head).items()}
     return answer
-
-
-def _computation(client: Client, row: Computation, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
-    if not row.robot:
-        _refuse_robot(row.name, robot)
-    needed = (*row.required, *(option.name for option in row.options.values() if option.required))
-    _check_names(row.name, values, _inputs(row), row.options, needed)
-    options = _options(row, values)
-    meant = client.robot(robot or _only_robot(client)) if row.robot else None
-    if meant is not None:
-        _warn(meant, row, values)
-    request = Ask(row.name, meant.name if meant else UNSET, _packed(row, values), options or UNSET)
-    return {name: _plain(value) for name, value in read_outputs(client.ask(request), row, request, meant).items()}
 
 
 def _warn(robot: RemoteRobot, row: Row, values: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -27,7 +28,7 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"error: {missing('the command line', 'typer')}")
 
-from dyn_service.cli import completion, nodes, robots, view  # typer is there
+from dyn_service.cli import nodes, robots, view  # typer is there
 from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.console import LogLevel, RobotFiles, UsageError, assigned, bar, reworded, say, say_json, tell
 from dyn_service.cli.keys import app as keys_app
@@ -117,6 +118,33 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
 
         say(__version__)
         raise typer.Exit
+
+
+def _queries(incomplete: str) -> list[str]:
+    """Names of queries."""
+    from dyn_service.cli.calling import QUERY_NAMES
+
+    return [name for name in QUERY_NAMES if name.startswith(incomplete)]
+
+
+def _inputs(context: typer.Context, incomplete: str) -> list[str]:
+    """Inputs and options of the query that the command line names, `NAME=`."""
+    from dyn_service.cli.calling import arguments_of
+
+    names = arguments_of(context.params.get("query") or "")
+    return [f"{name}=" for name in names if name.startswith(incomplete)]
+
+
+def _launch_words(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of shipped launch files; after one its arguments, `NAME:=`."""
+    from dyn_service.graph.launch import declared_arguments
+
+    words = context.params.get("words") or []
+    completions: list[str] = []
+    with suppress(DynError, OSError):  # a shell cannot show an error
+        names = declared_arguments(shipped.find_launch_file(words[0]))[0] if words else shipped.launch_files()
+        completions = [f"{name}:=" if words else name for name in names if name.startswith(incomplete)]
+    return completions
 
 
 @app.command(rich_help_panel="Servers")
@@ -255,14 +283,14 @@ def call(
     context: typer.Context,
     query: Annotated[
         str | None,
-        typer.Argument(metavar="QUERY", help="Name of a query, see --list.", autocompletion=completion.queries),
+        typer.Argument(metavar="QUERY", help="Name of a query, see --list.", autocompletion=_queries),
     ] = None,
     values: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="NAME=VALUE",
             help="Inputs and options: q=0,0.5,1  kp=100  method=mass_matrix",
-            autocompletion=completion.values,
+            autocompletion=_inputs,
         ),
     ] = None,
     server: _Server = None,
@@ -321,7 +349,7 @@ def launch(
         typer.Argument(
             metavar="[PACKAGE] FILE [NAME:=VALUE]...",
             help="A launch file, or the name of a shipped one, of this package or of PACKAGE; then its arguments.",
-            autocompletion=completion.launch_words,
+            autocompletion=_launch_words,
             show_default=False,
         ),
     ] = None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dyn_service.cli.bag import needed
-from dyn_service.cli.console import ROBOT, XacroArguments, assigned, robot_file, say, shipped_robots, tell
+from dyn_service.cli.console import ROBOT, Loops, XacroArguments, assigned, robot_file, say, shipped_robots, tell
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.support import shipped
 from dyn_service.support.optional import require
@@ -53,6 +53,7 @@ def view(
         ),
     ] = None,
     root: Annotated[str | None, typer.Option(help="How the root link can move: fixed, planar or floating.")] = None,
+    loops: Loops = "closed",
     host: Annotated[
         str, typer.Option(help="The address to serve the page on; all clients that can connect can move the sliders.")
     ] = "127.0.0.1",
@@ -77,11 +78,11 @@ def view(
     if (target / "report.json").is_file() or target.name == "recording.npz":
         model, looks, motion, ground = _report(target if target.is_dir() else target.parent, node, robot, root)
     elif target.suffix == ".mcap" or (target.is_dir() and (target / "metadata.yaml").is_file()):
-        model, looks, motion = _bag(target, robot, topic, root)
+        model, looks, motion = _bag(target, robot, topic, root, loops)
     elif target.is_dir():
         raise InvalidArgumentError(f"folder {str(target)!r} contains neither a launch's report (report.json) nor a bag")
     else:
-        model, looks = _robot(robot_file(target, tell), {"root": root or "fixed"}, assigned(arguments))
+        model, looks = _robot(robot_file(target, tell), {"root": root or "fixed", "loops": loops}, assigned(arguments))
     if live and motion is not None:
         raise InvalidArgumentError("--live needs a robot file, found a recording")
     for note in looks.notes:
@@ -162,9 +163,8 @@ def _robot(file: Path, given: dict[str, Any], arguments: dict[str, str]) -> tupl
     from dyn_service.view.scene import looks_of
 
     description = reading.read_file(file, arguments=arguments or None)
-    whole = reading.completed(
-        description, given.get("root", "fixed"), given.get("joints") or None, given.get("mimic", True)
-    )
+    options = (given.get("joints") or None, given.get("mimic", True), given.get("loops", "closed"))
+    whole = reading.completed(description, given.get("root", "fixed"), *options)
     return Robot(whole), looks_of(description, file.parent)
 
 
@@ -176,15 +176,18 @@ def _report(
 
     recorded = of_report(folder, node)
     said = recorded.parameters
-    given = {name: said[name] for name in ("root", "joints", "mimic") if name in said}
+    given = {name: said[name] for name in ("root", "joints", "mimic", "loops") if name in said}
     file = shipped.find_robot(other if other is not None else said["robot"])
     model, looks = _robot(file, given if root is None else {**given, "root": root}, {})
     tell(f"{recorded.node}: {model.name}, {file}")
     return model, looks, recorded.motion(model.configuration), Ground(model, said) if said.get("contacts") else None
 
 
-def _bag(file: Path, robot: Path | None, topic: str | None, root: str | None) -> tuple[Robot, Looks, Motion]:
+def _bag(
+    file: Path, robot: Path | None, topic: str | None, root: str | None, loops: str = "closed"
+) -> tuple[Robot, Looks, Motion]:
     """Returns the robot of a bag (or the named one), its meshes and its motion."""
+    given: dict[str, Any] = {"root": root or "fixed", "loops": loops}
     needed()
     from dyn_service import Robot
     from dyn_service.graph.bags.reader import BagReader
@@ -197,7 +200,7 @@ def _bag(file: Path, robot: Path | None, topic: str | None, root: str | None) ->
         if not bag.whole:
             tell(f"bag {str(file)!r} is incomplete: it is shown up to its last message")
         if robot is not None:
-            model, looks = _robot(robot_file(robot, tell), {"root": root or "fixed"}, {})
+            model, looks = _robot(robot_file(robot, tell), given, {})
         else:
             described = description_in(bag, chosen)
             if described is None:
@@ -207,8 +210,7 @@ def _bag(file: Path, robot: Path | None, topic: str | None, root: str | None) ->
                 )
             called = f"{described[0]} of {file}"
             description = reading.read_text(described[1], source=called)
-            given: Any = root or "fixed"
-            model = Robot(reading.completed(description, given, None, mimic=True))
+            model = Robot(reading.completed(description, **given, joints=None, mimic=True))
             looks = looks_of(description, file.absolute().parent)
             tell(f"{chosen}: {model.name}, {called}")
         other = companion(chosen) if several(model.configuration) else None

@@ -59,14 +59,12 @@ WITH_ARTICLE: Mapping[str, str] = {"effort": "an effort", "position": "a positio
 
 def interface_values(command: JointCommand) -> Array:
     """The commanded values, in the order of the command's joints. The interface must be valid."""
-    given = {"effort": command.effort, "position": command.position, "velocity": command.velocity}
-    return np.array(given[command.interface])
+    return np.array(getattr(command, command.interface))
 
 
 def not_finite(command: JointCommand) -> str:
     """The first interface whose numbers are not all finite, or an empty string."""
-    kinds = (("effort", command.effort), ("position", command.position), ("velocity", command.velocity))
-    return next((kind for kind, given in kinds if not np.isfinite(given).all()), "")
+    return next((kind for kind in INTERFACES if not np.isfinite(getattr(command, kind)).all()), "")
 
 
 def sizes_fit(command: JointCommand, n: int) -> bool:

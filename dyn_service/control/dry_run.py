@@ -86,7 +86,7 @@ def dry_run(
         q: (nq,) first position; by default neutral.
         v: (nv,) first velocity; by default zero.
         rate_hz: Updates of the law per second.
-        plant_rate_hz: Steps of the plant per second, by the classical Runge-Kutta method.
+        plant_rate_hz: Steps of the plant per second, by the integrator `auto` of `simulate`.
         delay_compensation: As in a controller.
         push: External torques.
 

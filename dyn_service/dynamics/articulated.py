@@ -159,11 +159,6 @@ def articulated_solve(
     return joint_vector(tree, yielded - branch.K.T @ (D @ inherited))
 
 
-def _no_step(i: int, state: Mat) -> tuple[Mat, Mat | None]:
-    """The step of a walk that visits each body alone."""
-    return state, None
-
-
 def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
     """J_i (nm, 6, 6), R (nv, nv), K (nv, 6), beta_i (nm, 6, 6) of a tree of moving bodies, in their own axes."""
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
@@ -174,7 +169,7 @@ def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
     R = [G[i].T @ (branch.J[i] @ G[i]) + rotor[i] for i in range(len(tree))]
     return {
         "inertia": ex.vertcat(*map(row_by_row, J)),
-        "resistance": walk(tree, lambda i: (R[i], None), _no_step, outward=True)
+        "resistance": walk(tree, lambda i: (R[i], None), lambda i, state: (state, None), outward=True)
         if isinstance(tree, RolledTree)
         else row_by_row(ex.diagcat(*R)),
         "gain": ex.vertcat(*(row_by_row(K_i.T) for K_i in branch.K)),

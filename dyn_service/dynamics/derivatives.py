@@ -46,6 +46,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from math import factorial
 from typing import Any
 
@@ -313,11 +314,6 @@ def of_inverse_dynamics(
     )
 
 
-def _square(tree: Tree) -> Mat:
-    """Zeros, (nv, nv)."""
-    return ex.zeros(tree.nv, tree.nv)
-
-
 def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int, *, columns: bool = False) -> list[Any]:
     """`count` matrices (nv, nv) of blocks for each body i and its ancestors j; rows of locked joints are 0.
 
@@ -326,7 +322,7 @@ def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int, 
     """
     if isinstance(found, Walk):
         return _recorded(tree, found, count, columns=columns)
-    matrices = [_square(tree) for _ in range(count)]
+    matrices = [ex.zeros(tree.nv, tree.nv) for _ in range(count)]
     for (i, j), block in found.items():
         if not block.numel():
             continue
@@ -440,7 +436,7 @@ def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wren
     da_dq, da_dv, inverse = parts
     # Of the symmetric inverse, the half that the back substitution finds first.
     at = {entry: k for k, entry in enumerate(tree.parent_first_entries)}
-    da_dtau = _square(tree)
+    da_dtau = ex.zeros(tree.nv, tree.nv)
     for i in range(tree.nv):
         for j in range(tree.nv):
             da_dtau[i, j] = inverse[i, j] if at[i] <= at[j] else inverse[j, i]
@@ -459,49 +455,6 @@ def forward_dynamics_derivatives(
 ) -> dict[str, Mat]:
     """a, (19a), and its derivatives with respect to q, v and tau."""
     return _named(of_forward_dynamics(tree, q, v, tau, gravity, wrenches), "a", "tau")
-
-
-def explicit_euler(
-    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
-) -> dict[str, Mat]:
-    """The state after dt, and its derivatives with respect to the state before and tau."""
-    return _of_step(explicit_euler_step, tree, q, v, tau, dt, gravity, wrenches)
-
-
-def semi_implicit_euler(
-    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
-) -> dict[str, Mat]:
-    """The state after dt, and its derivatives with respect to the state before and tau."""
-    return _of_step(semi_implicit_euler_step, tree, q, v, tau, dt, gravity, wrenches)
-
-
-def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
-    """The state after dt, and its derivatives with respect to the state before and tau."""
-    return _of_step(rk4_step, tree, q, v, tau, dt, gravity, wrenches)
-
-
-def explicit_euler_changes(
-    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None, **given: Mat
-) -> dict[str, Mat]:
-    """The change dq1, dv1 of the state in which `explicit_euler` needs an acceleration, and dq, dv of its result.
-
-    They are linear in the change of the state before, dq and dv, and that of the acceleration a1, da1.
-    """
-    return _changes(explicit_euler_step, tree, q, v, dt, given)
-
-
-def semi_implicit_euler_changes(
-    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None, **given: Mat
-) -> dict[str, Mat]:
-    """The same of `semi_implicit_euler`."""
-    return _changes(semi_implicit_euler_step, tree, q, v, dt, given)
-
-
-def rk4_changes(
-    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None, **given: Mat
-) -> dict[str, Mat]:
-    """The same of `rk4`: dq1, dv1 .. dq4, dv4 and dq, dv, with the accelerations a1 .. a4 and their changes."""
-    return _changes(rk4_step, tree, q, v, dt, given)
 
 
 @dataclass(frozen=True, eq=False)
@@ -582,22 +535,39 @@ def _stepped(
     return step(at, _Changing(q, dq), _Changing(v, dv), _Changing(dt), on=on)
 
 
-def _changes(step: Step, tree: Tree, q: Mat, v: Mat, dt: Mat, given: dict[str, Mat]) -> dict[str, Mat]:
+def _changes(
+    step: Step,
+    tree: Tree,
+    q: Mat,
+    v: Mat,
+    tau: Mat,
+    dt: Mat,
+    gravity: Mat,
+    wrenches: PerBody | None = None,
+    **changes: Mat,
+) -> dict[str, Mat]:
+    """The changes dq1, dv1 .. of the states of the stages of a step, and dq, dv of its result.
+
+    They are linear in the change of the state before, dq and dv, and those of the accelerations a1 .., da1 ...
+    """
     found: dict[str, Mat] = {}
 
     def at(q: _Changing, v: _Changing) -> _Changing:
         k = 1 + len(found) // 2
         found[f"dq{k}"], found[f"dv{k}"] = q.by, v.by
-        return _Changing(given[f"a{k}"], given[f"da{k}"])
+        return _Changing(changes[f"a{k}"], changes[f"da{k}"])
 
-    q_next, v_next = _stepped(step, tree, at, q, v, dt, given["dq"], given["dv"])
+    q_next, v_next = _stepped(step, tree, at, q, v, dt, changes["dq"], changes["dv"])
     return {**found, "dq": q_next.by, "dv": v_next.by}
 
 
 def _of_step(
-    step: Step, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None
+    step: Step, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> dict[str, Mat]:
-    """Raises NotRolledError on a rolled tree: its kernels are in stages, since the matrices are multiplied."""
+    """The state after dt, and its derivatives with respect to the state before and tau.
+
+    Raises NotRolledError on a rolled tree: its kernels are in stages, since the matrices are multiplied.
+    """
     if isinstance(tree, RolledTree):
         raise NotRolledError("the derivatives of a step are products of matrices")
     n, several = tree.nv, step is rk4_step
@@ -614,6 +584,14 @@ def _of_step(
     none, one = ex.zeros(n, n), ex.eye(n)
     q_next, v_next = _stepped(step, tree, at, q, v, dt, ex.horzcat(one, none, none), ex.horzcat(none, one, none))
     return step_outputs(q_next.x, v_next.x, q_next.by, v_next.by)
+
+
+explicit_euler = partial(_of_step, explicit_euler_step)
+semi_implicit_euler = partial(_of_step, semi_implicit_euler_step)
+rk4 = partial(_of_step, rk4_step)
+explicit_euler_changes = partial(_changes, explicit_euler_step)
+semi_implicit_euler_changes = partial(_changes, semi_implicit_euler_step)
+rk4_changes = partial(_changes, rk4_step)
 
 
 def step_outputs(q: Mat, v: Mat, of_q: Mat, of_v: Mat) -> dict[str, Mat]:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -734,54 +735,20 @@ def _product(x: Matrix, y: Matrix) -> Matrix:
     return Matrix(n, p, data if m else [None] * (n * p))
 
 
-def sin(x: Any) -> Matrix:
-    """Sine of each entry."""
-    return _each(SIN, x)
+sin = partial(_each, SIN)
+cos = partial(_each, COS)
+tanh = partial(_each, TANH)
+sqrt = partial(_each, SQRT)
+fabs = partial(_each, FABS)
+logic_not = partial(_each, NOT)
+"""1 for entries that are 0, else 0."""
 
-
-def cos(x: Any) -> Matrix:
-    """Cosine of each entry."""
-    return _each(COS, x)
-
-
-def tanh(x: Any) -> Matrix:
-    """Hyperbolic tangent of each entry."""
-    return _each(TANH, x)
-
-
-def sqrt(x: Any) -> Matrix:
-    """Square root of each entry."""
-    return _each(SQRT, x)
-
-
-def fabs(x: Any) -> Matrix:
-    """Absolute value of each entry."""
-    return _each(FABS, x)
-
-
-def logic_not(x: Any) -> Matrix:
-    """1 for entries that are 0, else 0."""
-    return _each(NOT, x)
-
-
-def atan2(x: Any, y: Any) -> Matrix:
-    """Angle of the point (y, x) of each pair of entries."""
-    return _elementwise(ATAN2, x, y)
-
-
-def copysign(x: Any, y: Any) -> Matrix:
-    """The size of the first with the sign of the second."""
-    return _elementwise(COPYSIGN, x, y)
-
-
-def fmin(x: Any, y: Any) -> Matrix:
-    """The smaller of each pair of entries."""
-    return _elementwise(FMIN, x, y)
-
-
-def fmax(x: Any, y: Any) -> Matrix:
-    """The larger of each pair of entries."""
-    return _elementwise(FMAX, x, y)
+atan2 = partial(_elementwise, ATAN2)
+"""Angle of the point (y, x) of each pair of entries, y first."""
+copysign = partial(_elementwise, COPYSIGN)
+"""The size of the first with the sign of the second."""
+fmin = partial(_elementwise, FMIN)
+fmax = partial(_elementwise, FMAX)
 
 
 def if_else(condition: Any, then: Any, otherwise: Any) -> Matrix:

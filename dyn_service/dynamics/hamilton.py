@@ -18,6 +18,8 @@ that moves, (P.1g). Cost: O(N). Source: Hamilton document.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from dyn_service.dynamics import expressions as ex
@@ -35,10 +37,10 @@ from dyn_service.dynamics.kinematics import (
     zero_locked,
 )
 from dyn_service.dynamics.mass_matrix import entries, solve
-from dyn_service.dynamics.newton_euler import inertias, joint_loads, velocities, world_acceleration
+from dyn_service.dynamics.newton_euler import inertias, joint_loads, lifts, velocities
 from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear
-from dyn_service.dynamics.sweeps import PerBody, inward, inward_recursion, outward, total
+from dyn_service.dynamics.sweeps import PerBody, inward, inward_recursion, total
 from dyn_service.model.tree import Tree
 
 
@@ -107,7 +109,7 @@ def system_momentum_rate(
 
 def _applied(tree: Tree, D: PerBody, M: PerBody, gravity: Mat, wrenches: PerBody | None) -> PerBody:
     """Y^T F-bar: weight, and the given wrenches, on each body at its joint in its axes."""
-    weight = PerBody(-(M_i @ lift) for M_i, lift in zip(M, _lift(tree, D, gravity), strict=True))
+    weight = PerBody(-(M_i @ lift) for M_i, lift in zip(M, lifts(tree, D, gravity), strict=True))
     return weight if wrenches is None else weight + wrenches
 
 
@@ -131,19 +133,17 @@ def velocity_through_mass_matrix(tree: Tree, q: Mat, p: Mat) -> Mat:
     return solve(tree, entries(tree, q), zero_locked(tree, p))
 
 
-def flow(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
-    """v by (P.5b), O(N), and p-dot by (P.3b)."""
-    return _flow(tree, q, velocity_from_momentum(tree, q, p), tau, gravity, wrenches)
-
-
-def flow_through_mass_matrix(
-    tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None
+def _flow(
+    velocity: Callable[[Tree, Mat, Mat], Mat],
+    tree: Tree,
+    q: Mat,
+    p: Mat,
+    tau: Mat,
+    gravity: Mat,
+    wrenches: PerBody | None = None,
 ) -> dict[str, Mat]:
-    """v by (P.5a), O(N^3), and p-dot by (P.3b)."""
-    return _flow(tree, q, velocity_through_mass_matrix(tree, q, p), tau, gravity, wrenches)
-
-
-def _flow(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> dict[str, Mat]:
+    """v by `velocity`, and p-dot by (P.3b)."""
+    v = velocity(tree, q, p)
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
     load = _applied(tree, D, M, gravity, wrenches)
@@ -157,6 +157,10 @@ def _flow(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody 
     )
     driving = zero_locked(tree, tau - passive.efforts(tree, q, v))
     return {"v": v, "p_dot": driving + joint_vector(tree, G.T @ (inward(tree, D, load) - turning))}
+
+
+flow = partial(_flow, velocity_from_momentum)
+flow_through_mass_matrix = partial(_flow, velocity_through_mass_matrix)
 
 
 def momentum_rate(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
@@ -173,11 +177,6 @@ def momentum_derivative(tree: Tree, q: Mat, v: Mat, a: Mat) -> Mat:
     moved = ex.vertcat(position_rates(tree, q, v), a)
     rate = ex.jtimes(momentum(tree, position, velocity), ex.vertcat(position, velocity), moved)
     return ex.substitute([rate], [position, velocity], [q, v])[0]
-
-
-def _lift(tree: Tree, D: PerBody, gravity: Mat) -> PerBody:
-    """The ground's upward acceleration in each body's axes: what weight is the reaction to."""
-    return outward(tree, D, [ex.zeros(6, 1)] * len(tree), world=world_acceleration(gravity))
 
 
 def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:

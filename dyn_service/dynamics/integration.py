@@ -7,6 +7,7 @@ Source: Newton-Euler document, Order(N) solution of the equation of motion, Step
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.articulated import forward_dynamics
@@ -18,56 +19,19 @@ from dyn_service.model.steps import Step, explicit_euler_step, rk4_step, semi_im
 from dyn_service.model.tree import Tree
 
 
-def explicit_euler(
-    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
+def _states(
+    step: Step, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None, **a: Mat
 ) -> dict[str, Mat]:
-    """The state after dt, by one forward dynamics."""
-    return _stepped(explicit_euler_step, tree, q, v, tau, dt, gravity, wrenches)
-
-
-def semi_implicit_euler(
-    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
-) -> dict[str, Mat]:
-    """The state after dt, by one forward dynamics."""
-    return _stepped(semi_implicit_euler_step, tree, q, v, tau, dt, gravity, wrenches)
-
-
-def rk4(tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
-    """The state after dt, by four forward dynamics."""
-    return _stepped(rk4_step, tree, q, v, tau, dt, gravity, wrenches)
-
-
-def explicit_euler_states(
-    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None, **accelerations: Mat
-) -> dict[str, Mat]:
-    """The state q1, v1 in which `explicit_euler` needs the acceleration a1, and the state after dt."""
-    return _states(explicit_euler_step, tree, q, v, dt, accelerations)
-
-
-def semi_implicit_euler_states(
-    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None, **accelerations: Mat
-) -> dict[str, Mat]:
-    """The same of `semi_implicit_euler`."""
-    return _states(semi_implicit_euler_step, tree, q, v, dt, accelerations)
-
-
-def rk4_states(
-    tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None, **accelerations: Mat
-) -> dict[str, Mat]:
-    """The states q1, v1 .. q4, v4 of the stages of `rk4`, and the state after dt, from the accelerations a1 .. a4.
+    """The states q1, v1 .. of the stages of a step, and the state after dt, from the accelerations a1 .. of the stages.
 
     Each state depends on the accelerations of earlier stages only.
     """
-    return _states(rk4_step, tree, q, v, dt, accelerations)
-
-
-def _states(step: Step, tree: Tree, q: Mat, v: Mat, dt: Mat, accelerations: dict[str, Mat]) -> dict[str, Mat]:
     found: dict[str, Mat] = {}
 
     def at(q: Mat, v: Mat) -> Mat:
         k = 1 + len(found) // 2
         found[f"q{k}"], found[f"v{k}"] = q, v
-        return accelerations[f"a{k}"]
+        return a[f"a{k}"]
 
     found["q"], found["v"] = step(at, q, v, dt, on=_On(tree))
     return found
@@ -93,8 +57,9 @@ class _On:
 
 
 def _stepped(
-    step: Step, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None
+    step: Step, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> dict[str, Mat]:
+    """The state after dt, by one forward dynamics for each stage."""
     if isinstance(tree, RolledTree):  # its acceleration is the value of a loop, which cannot be substituted in
         q_next, v_next = step(lambda q, v: forward_dynamics(tree, q, v, tau, gravity, wrenches), q, v, dt, on=_On(tree))
         return {"q": q_next, "v": v_next}
@@ -107,3 +72,11 @@ def _stepped(
 
     q_next, v_next = step(rate, q, v, dt, on=_On(tree))
     return {"q": q_next, "v": v_next}
+
+
+explicit_euler = partial(_stepped, explicit_euler_step)
+semi_implicit_euler = partial(_stepped, semi_implicit_euler_step)
+rk4 = partial(_stepped, rk4_step)
+explicit_euler_states = partial(_states, explicit_euler_step)
+semi_implicit_euler_states = partial(_states, semi_implicit_euler_step)
+rk4_states = partial(_states, rk4_step)

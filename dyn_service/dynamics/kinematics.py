@@ -39,7 +39,9 @@ def joint_vector(tree: Tree, x: PerBody) -> Mat:
 
 
 def joint_columns(tree: Tree, blocks: Sequence[Mat]) -> Mat:
-    """`joint_vector` of columns: (k, nv) from one block (k, nv_i) per body."""
+    """`joint_vector` of columns: (6, nv) from one block (6, nv_i) per body."""
+    if not tree.nv:
+        return ex.zeros(6, 0)
     return joint_vector(tree, PerBody(block.T for block in blocks)).T
 
 

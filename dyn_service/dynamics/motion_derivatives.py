@@ -38,6 +38,7 @@ matrix and Christoffel symbols for rigid-body systems', 2021.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from dyn_service.dynamics import expressions as ex
@@ -237,22 +238,9 @@ def centroidal_derivatives(tree: Tree, q: Mat, v: Mat, a: Mat) -> dict[str, Mat]
     return outputs
 
 
-def point_motion(tree: Tree, q: Mat, v: Mat, a: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
-    """Velocity and acceleration of a point, (6,), and their derivatives, (6, nv), in world axes."""
-    return _of_point(tree, q, v, a, _LinkPoint.of(tree, q, link, point), _aligned)
-
-
-def point_motion_local(tree: Tree, q: Mat, v: Mat, a: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
-    """The same in the link's axes; spatial accelerations."""
-    return _of_point(tree, q, v, a, _LinkPoint.of(tree, q, link, point), _local)
-
-
-def point_motion_world(tree: Tree, q: Mat, v: Mat, a: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
-    """The same at the world's origin in world axes; spatial accelerations."""
-    return _of_point(tree, q, v, a, _LinkPoint.of(tree, q, link, point), _world)
-
-
-def _of_point(tree: Tree, q: Mat, v: Mat, a: Mat, at: _LinkPoint, seen: _Seen) -> dict[str, Mat]:
+def _of_point(seen: _Seen, tree: Tree, q: Mat, v: Mat, a: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
+    """Velocity and acceleration of a point, (6,), spatial where it is not carried along; their derivatives, (6, nv)."""
+    at = _LinkPoint.of(tree, q, link, point)
     D, G, view = influences(tree, q), motion_subspaces(tree), seen(tree, at)
     moved = motion(tree, D, G, v, a)
     ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
@@ -278,6 +266,11 @@ def _of_point(tree: Tree, q: Mat, v: Mat, a: Mat, at: _LinkPoint, seen: _Seen) -
         "dacceleration_dq": row_by_row(Omega - lost[0] + turned[1]),
         "dacceleration_dv": row_by_row(Gamma - lost[1]),
     }
+
+
+point_motion = partial(_of_point, _aligned)
+point_motion_local = partial(_of_point, _local)
+point_motion_world = partial(_of_point, _world)
 
 
 def _crossed(V: Mat, X: Mat) -> Mat:

@@ -91,6 +91,11 @@ def world_acceleration(gravity: Mat) -> Mat:
     return join(ex.zeros(3, 1), -gravity)
 
 
+def lifts(tree: Tree, D: PerBody, gravity: Mat) -> PerBody:
+    """The ground's upward acceleration in each body's axes: what weight is the reaction to."""
+    return outward(tree, D, [ex.zeros(6, 1)] * len(tree), world=world_acceleration(gravity))
+
+
 def joint_loads(
     tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> tuple[PerBody, PerBody]:

@@ -19,13 +19,7 @@ from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import free_selector, influences, locked_diagonal, motion_subspaces
-from dyn_service.dynamics.newton_euler import (
-    inertias,
-    velocities,
-    velocity_loads,
-    velocity_products,
-    world_acceleration,
-)
+from dyn_service.dynamics.newton_euler import inertias, lifts, velocities, velocity_loads, velocity_products
 from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, linear, skew
 from dyn_service.dynamics.sweeps import PerBody, outward, walk
@@ -109,8 +103,8 @@ def newton_euler_blocks(tree: Tree, q: Mat, v: Mat, gravity: Mat, wrenches: PerB
     about = [constant(body.about_com) for body in tree.inertia]
     none = ex.zeros(3, 1)
     S = PerBody(ex.blockcat([[ex.eye(3), ex.zeros(3, 3)], [-skew(s), ex.eye(3)]]) for s in centre)
-    lift = outward(tree, D, [ex.zeros(6, 1)] * len(tree), world=world_acceleration(gravity))
-    loads = PerBody(join(none, -body.mass * linear(up)) for body, up in zip(tree.inertia, lift, strict=True))
+    ups = lifts(tree, D, gravity)
+    loads = PerBody(join(none, -body.mass * linear(up)) for body, up in zip(tree.inertia, ups, strict=True))
     if wrenches is not None:
         about_centre = [
             join(angular(W) - cross(s, linear(W)), linear(W)) for W, s in zip(wrenches, centre, strict=True)

@@ -30,6 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import mass_matrix
@@ -55,43 +56,6 @@ MOBILITY_ROUNDING = 2.0**-40
 """Bound on 1 / Lambda_kk, the mobility in a direction with all others held, relative to the mobility of its kind
 (rotation or translation). Below it the mobility is rounding: of 52 bits of the subtracted terms about 12 remain.
 """
-
-
-def point_motion(tree: Tree, q: Mat, v: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
-    """rotation (3, 3), position (3,), and at the point in world axes velocity (6,), jacobian (6, nv), bias (6,).
-
-    tree: one body per link. link: w, (nl,). point: in the link's axes, from its origin.
-    """
-    return _motion(tree, q, v, _LinkPoint.of(tree, q, link, point), _aligned)
-
-
-def point_motion_local(tree: Tree, q: Mat, v: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
-    """The same at the point in the link's axes."""
-    return _motion(tree, q, v, _LinkPoint.of(tree, q, link, point), _local)
-
-
-def point_motion_world(tree: Tree, q: Mat, v: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
-    """The same at the world's origin in world axes."""
-    return _motion(tree, q, v, _LinkPoint.of(tree, q, link, point), _world)
-
-
-def operational_space(tree: Tree, q: Mat, link: Mat, point: Mat, directions: Mat) -> dict[str, Mat]:
-    """mobility and inertia, (6, 6) each, in world-aligned axes at the point.
-
-    tree: one body per link. link: w, (nl,). point: in the link's axes, from its origin. directions: (6,), 1 for each
-    direction that counts, 0 for the others.
-    """
-    return _inertia(tree, q, _LinkPoint.of(tree, q, link, point), _aligned, directions)
-
-
-def operational_space_local(tree: Tree, q: Mat, link: Mat, point: Mat, directions: Mat) -> dict[str, Mat]:
-    """The same at the point in the link's axes."""
-    return _inertia(tree, q, _LinkPoint.of(tree, q, link, point), _local, directions)
-
-
-def operational_space_world(tree: Tree, q: Mat, link: Mat, point: Mat, directions: Mat) -> dict[str, Mat]:
-    """The same at the world's origin in world axes."""
-    return _inertia(tree, q, _LinkPoint.of(tree, q, link, point), _world, directions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,34 +114,47 @@ _SAME, _NO_WAY = ex.eye(3), ex.zeros(3, 1)
 
 
 def _aligned(tree: Tree, at: _LinkPoint) -> _View:
+    """At the point, in world axes."""
     return _View(RigidTransform(at.rotation, at.point), _SAME, at.levers(tree), carried=True)
 
 
 def _local(tree: Tree, at: _LinkPoint) -> _View:
+    """At the point, in the link's axes."""
     return _View(RigidTransform(_SAME, at.point), at.rotation.T, at.levers(tree))
 
 
 def _world(tree: Tree, at: _LinkPoint) -> _View:
+    """At the world's origin, in world axes."""
     R = at.rotation
     return _View(RigidTransform(R, -(R.T @ at.origin(tree))), _SAME, [-p for p in along(tree, at.steps)])
 
 
-def _motion(tree: Tree, q: Mat, v: Mat, at: _LinkPoint, seen: _Seen) -> dict[str, Mat]:
+def _motion(seen: _Seen, tree: Tree, q: Mat, v: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
+    """rotation (3, 3), position (3,), and seen from there velocity (6,), jacobian (6, nv), bias (6,).
+
+    tree: one body per link. link: w, (nl,). point: in the link's axes, from its origin.
+    """
+    at = _LinkPoint.of(tree, q, link, point)
     view = seen(tree, at)
     D, G = influences(tree, q), motion_subspaces(tree)
     V = velocities(tree, D, G, v)
-    link, rates = at.chosen(V), at.chosen(outward(tree, D, velocity_products(tree, D, G, V, v)))
-    spatial = rates - join(_NO_WAY, cross(angular(link), linear(link)))
-    velocity, bias = view.of_link @ link, view.of_link @ spatial
+    V_L, rates = at.chosen(V), at.chosen(outward(tree, D, velocity_products(tree, D, G, V, v)))
+    spatial = rates - join(_NO_WAY, cross(angular(V_L), linear(V_L)))
+    velocity, bias = view.of_link @ V_L, view.of_link @ spatial
     if view.carried:
         bias = bias + join(_NO_WAY, cross(angular(velocity), linear(velocity)))
     return {
         "rotation": row_by_row(at.rotation),
         "position": at.origin(tree) + at.rotation @ at.point,
         "velocity": velocity,
-        "jacobian": row_by_row(columns_seen(tree, at, view, motion_subspaces(tree))),
+        "jacobian": row_by_row(columns_seen(tree, at, view, G)),
         "bias": bias,
     }
+
+
+point_motion = partial(_motion, _aligned)
+point_motion_local = partial(_motion, _local)
+point_motion_world = partial(_motion, _world)
 
 
 def columns_seen(tree: Tree, at: _LinkPoint, view: _View, motions: Sequence[Mat]) -> Mat:
@@ -190,18 +167,24 @@ def columns_seen(tree: Tree, at: _LinkPoint, view: _View, motions: Sequence[Mat]
     return joint_columns(tree, columns)
 
 
-def _inertia(tree: Tree, q: Mat, at: _LinkPoint, seen: _Seen, directions: Mat) -> dict[str, Mat]:
+def _inertia(seen: _Seen, tree: Tree, q: Mat, link: Mat, point: Mat, directions: Mat) -> dict[str, Mat]:
+    """mobility and inertia, (6, 6) each. directions: (6,), 1 for each direction that counts, 0 for the others."""
+    at = _LinkPoint.of(tree, q, link, point)
     view = seen(tree, at)
     if tree.has_mimics:
-        Omega = mass_matrix.mobility(
-            tree, mass_matrix.entries(tree, q), columns_seen(tree, at, view, motion_subspaces(tree))
-        )
+        J = columns_seen(tree, at, view, motion_subspaces(tree))
+        Omega = mass_matrix.mobility(tree, mass_matrix.entries(tree, q), J)
     else:
         of_bodies = _mobilities(tree, q)
         parts = (at.chosen([getattr(S, part) for S in of_bodies]) for part in ("I", "H", "m"))
         S = _transformed(view.of_link, Inertia(*parts))
         Omega = ex.blockcat([[S.m, S.H.T], [S.H, S.I]])
     return {"mobility": row_by_row(Omega), "inertia": row_by_row(_inverse_in(Omega, directions))}
+
+
+operational_space = partial(_inertia, _aligned)
+operational_space_local = partial(_inertia, _local)
+operational_space_world = partial(_inertia, _world)
 
 
 def _mobilities(tree: Tree, q: Mat) -> list[Inertia]:

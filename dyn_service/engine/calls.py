@@ -19,8 +19,8 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 
+from dyn_service.api.arguments import with_vectors
 from dyn_service.api.arrays import kernel_input
 from dyn_service.api.outputs import MAX_WORKERS
 from dyn_service.api.queries import Array, Overlay, Query, Wrench
@@ -217,13 +217,9 @@ def in_threads(compute: Callable[[slice], bool], states: int, parts: int) -> boo
     return succeeded and all(results)
 
 
-def _listed(wrenches: Any) -> Sequence[Wrench]:
-    return (wrenches,) if isinstance(wrenches, Wrench) else wrenches
-
-
 def _arrays_of(wrenches: Any) -> Iterator[Array]:
     """Yields the arrays in external wrenches. Raises TypeError for an object that is no `Wrench`."""
-    for wrench in _listed(wrenches):
+    for wrench in [wrenches] if isinstance(wrenches, Wrench) else wrenches:
         if not isinstance(wrench, Wrench):
             raise TypeError
         yield from (x for x in (wrench.torque, wrench.force, wrench.point) if isinstance(x, np.ndarray))
@@ -233,10 +229,7 @@ def _in_doubles(wrenches: Any) -> Any:
     """Returns external wrenches whose arrays are doubles."""
     if all(x.dtype == np.float64 for x in _arrays_of(wrenches)):
         return wrenches
-    return [
-        replace(each, torque=kernel_input(each.torque), force=kernel_input(each.force), point=kernel_input(each.point))
-        for each in _listed(wrenches)
-    ]
+    return with_vectors(wrenches, kernel_input)
 
 
 def _are_apart(out: Out, wrenches: Any) -> bool:
@@ -251,11 +244,7 @@ def _part(others: tuple[Any, ...], wrenches: int, part: slice) -> list[Any]:
     def of_part(x: Any) -> Any:
         return x[part] if isinstance(x, np.ndarray) and x.ndim > 1 else x
 
-    own = [
-        replace(wrench, torque=of_part(wrench.torque), force=of_part(wrench.force), point=of_part(wrench.point))
-        for wrench in _listed(others[wrenches])
-    ]
-    return [*others[:wrenches], own, *others[wrenches + 1 :]]
+    return [*others[:wrenches], with_vectors(others[wrenches], of_part), *others[wrenches + 1 :]]
 
 
 class RowCalls:

@@ -12,7 +12,6 @@ lockstep   plant and controller in one process, step by step
 real_time  processes, with a proxy between them
 faults     faults to inject
 checks     assertions on a run, and the quantities that they judge
-causes     causes of a failed assertion that the record knows
 signals    a run as named signals over time, and its messages, from which they are made
 reporting  outcomes of tests: JUnit properties, a page, recordings of failures
 """

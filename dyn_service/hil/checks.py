@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from dyn_service.control.plant.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.report.verdicts import PlantBounds, format_number, share_under_command, sized
-from dyn_service.hil.causes import causes
 from dyn_service.hil.signals import COMMANDED, Array, Change, Record, Signal
 
 ROUNDING = 1e-9
@@ -373,8 +372,8 @@ _NAMED = 3
 class Verdict:
     """One assertion. subject: the joint that came closest to, or farthest beyond, what is allowed; value: how close, in
     `unit`. allowed: the bound as text. sentence: the message, passed or failed. signals: what was judged; lower, upper:
-    what is allowed of each, where that is a band over time. broken_s: when it was first left. shown: the quantity that
-    the signals are, `velocity` for a time to safe stop.
+    what is allowed of each, where that is a band over time. shown: the quantity that the signals are, `velocity` for a
+    time to safe stop.
     """
 
     what: str
@@ -387,7 +386,6 @@ class Verdict:
     signals: tuple[Signal, ...] = ()
     lower: float = -math.inf
     upper: float = math.inf
-    broken_s: float | None = None
     shown: str = ""
 
 
@@ -442,15 +440,18 @@ class Notes:
 class _Judge(Notes):
     """How much of the time an assertion judges: s under command of the s that it is about, from `from_s` to `until_s`.
 
-    share: how much of it is asked. stopped: whether time without command counts as well.
+    share: how much of it is asked. stopped: whether time without command counts as well. enough: whether the plant was
+    under command for that share.
     """
+
+    record: Record
 
     def __init__(
         self, notes: Notes, record: Record, share: float, from_s: float, until_s: float, stopped: bool
     ) -> None:
         self.verdicts, self.unjudged, self.record = notes.verdicts, notes.unjudged, record
-        self._notes, self._record = notes, record
-        t, self._share, self._begun_s = record.t, share, record.begun_s
+        self._notes = notes
+        t, self._begun_s = record.t, record.begun_s
         self._from_s = from_s if from_s > 0.0 or stopped or math.isinf(self._begun_s) else self._begun_s
         step_s = float(np.median(np.diff(t))) if len(t) > 1 else record.control_s
         self._last_s = float(t[-1]) + step_s if len(t) else 0.0
@@ -462,12 +463,7 @@ class _Judge(Notes):
         spans = [(0.0, math.inf)] if stopped else record.running if math.isfinite(self._begun_s) else []
         parts = [min(end, self._until_s, self._last_s) - max(begin, self._from_s) for begin, end in spans]
         self.covered_s = sum(part for part in parts if part > 0.0)
-        self._slack_s = record.control_s + step_s
-
-    @property
-    def enough(self) -> bool:
-        """Whether the plant was under command for the share of the time that is asked."""
-        return self.covered_s >= self._share * self.asked_s - self._slack_s
+        self.enough = self.covered_s >= share * self.asked_s - record.control_s - step_s
 
     def _words(self, sentence: str) -> str:
         """`judged on 1.2 of 2 s`, and why on no more, unless the sentence contains that."""
@@ -479,7 +475,7 @@ class _Judge(Notes):
             gap = "the plant was never under command"
         elif self._begun_s > self._from_s:
             gap = f"the plant was first under command at {self._begun_s:.4g} s"
-        for change in self._record.changes:
+        for change in self.changes:
             if change.mode not in RUNNING and self._begun_s < change.t < self._until_s:
                 gap = f"from {change.t:.4g} s the plant is {change.words}"
                 return f"{text} only" if change.words in sentence else f"{text} only: {gap}"
@@ -490,12 +486,47 @@ class _Judge(Notes):
         ended, parts = self._notes.ended, [self._words(verdict.sentence)]
         passed = verdict.passed and self.enough and not ended
         if not passed:
-            parts += causes(self._record, f"{verdict.sentence}{parts}", ended)
+            parts += _causes(self.record, f"{verdict.sentence}{parts}", ended)
         if verdict.passed and not self.enough:
             parts.append("ask for less with `until_s`, or with `covering` of `check`")
         separator = "; " if passed or not verdict.passed else ": "
         start = verdict.sentence if separator == "; " else verdict.what
         return replace(verdict, passed=passed, sentence=f"{start}{separator}{'; '.join(parts)}")
+
+
+_AGAINST = -0.5
+"""Correlation of the changes of effort and error below which it drives the joint away; of a spring it is near 1."""
+_CHATTER = 0.5
+"""Share of samples at which the effort changes its direction, from which the loop oscillates at its own rate."""
+
+
+def _causes(record: Record, sentence: str, ended: Sequence[str]) -> list[str]:
+    """Returns the causes that the sentence does not contain yet. ended: nodes that ended by themselves."""
+    first = next((change for change in record.changes if change.mode == STOPPED), None)
+    stopped = [] if first is None or first.reason in sentence else [f"at {first.t:.4g} s the plant is {first.words}"]
+    warnings = [text for _, text in record.notes if "WARNING" in text]
+    return [*ended, *stopped, *dict.fromkeys(warnings), *(_hints(record, first) if first else [])]
+
+
+def _hints(record: Record, stop: Change) -> list[str]:
+    """Hints at a wrong sign, or a gain too large, of the joint that stopped the plant.
+
+    A law's effort, such as K (q_ref - q), grows with the error q_ref - q, however wrong in size. With a wrong sign, or
+    on another joint than it is meant for, it grows against it. With K far too large it oscillates.
+    """
+    for error, effort in zip(record.signals("error"), record.signals("effort"), strict=True):
+        e, tau = np.diff(error.values), np.diff(effort.values)
+        finite = np.isfinite(e) & np.isfinite(tau)
+        e, tau = e[finite], tau[finite]
+        if not stop.reason.startswith(f"{error.name} ") or len(e) < 2:
+            continue
+        if np.mean(np.diff(np.sign(tau)) != 0.0) > _CHATTER:
+            return [
+                f"hint: the effort of {error.name} changes its direction all the time: a unit, or a gain too large?"
+            ]
+        if e @ tau < _AGAINST * np.linalg.norm(e) * np.linalg.norm(tau):
+            return [f"hint: the effort of {error.name} grows against its error: a wrong sign, or order of joints?"]
+    return []
 
 
 class _Measure:
@@ -648,30 +679,23 @@ class OverTime(_Measure):
         numbers = np.isfinite(values)
         worst = int(np.argmax(band.excess(values)))  # asked for where all are numbers alone
         allowed = f"{band.words} {signal.unit}".rstrip()
-        first = int(np.argmin(holds))
         who = f"{signal.name}: " if signal.name else ""
-        if holds.all():
-            at = f"{who}{self.what} {sized(values[worst], signal.unit)} at {signal.t[worst]:.4g} s"
-            sentence, value = f"{at}, allowed {allowed}", float(values[worst])
+        value, passed = float(values[worst]), bool(holds.all())
+        if passed:
+            sentence = f"{who}{self.what} {sized(value, signal.unit)} at {signal.t[worst]:.4g} s, allowed {allowed}"
         elif not numbers.all():
-            when = int(np.argmin(numbers))
-            why = self._why(float(signal.t[when]))
+            value, t = math.nan, float(signal.t[np.argmin(numbers)])
             count = f"{np.count_nonzero(~numbers)} of {len(values)} samples"
-            sentence = f"{who}{self.what} is no number at {signal.t[when]:.4g} s ({count}){why}, allowed {allowed}"
-            value, first = math.nan, when
+            sentence = f"{who}{self.what} is no number at {t:.4g} s ({count}){self._why(t)}, allowed {allowed}"
         else:
             share = format_number(100.0 * float(np.mean(~holds)))
-            found = _beside(values[worst], band, signal.unit)
             sentence = (
-                f"{who}{self.what} {found} at {signal.t[worst]:.4g} s, allowed {allowed} "
-                f"(first exceeded at {signal.t[first]:.4g} s; {share} % of the run)"
+                f"{who}{self.what} {_beside(value, band, signal.unit)} at {signal.t[worst]:.4g} s, allowed {allowed} "
+                f"(first exceeded at {signal.t[np.argmin(holds)]:.4g} s; {share} % of the run)"
             )
-            value = float(values[worst])
-        passed = bool(holds.all())
         lower = -band.upper if self._size else band.lower
-        broken = None if passed else float(signal.t[first])
         return Verdict(
-            self.what, signal.name, value, signal.unit, allowed, passed, sentence, (signal,), lower, band.upper, broken
+            self.what, signal.name, value, signal.unit, allowed, passed, sentence, (signal,), lower, band.upper
         )
 
 
@@ -721,12 +745,10 @@ class Numbers(_Measure):
         __tracebackhide__ = True
         if not self._values:
             self._nothing("nothing was recorded that could be judged")
-        holds = [bool(band.holds(np.array(one.value))) for one in self._values]
-        excess = [
-            math.inf if math.isnan(one.value) else float(band.excess(np.array(one.value))) for one in self._values
-        ]
-        bad = [k for k, good in enumerate(holds) if not good]
-        k = max(bad or range(len(holds)), key=lambda n: excess[n])
+        values = np.array([one.value for one in self._values])
+        excess = np.where(np.isnan(values), math.inf, band.excess(values))
+        bad = np.flatnonzero(~band.holds(values)).tolist()
+        k = max(bad or range(len(values)), key=lambda n: excess[n])
         one, what = self._values[k], self.what
         who = f"{one.name}: " if one.name else ""
         allowed = f"{band.words} {one.unit}".rstrip()

@@ -55,7 +55,6 @@ class Lockstep:
         at = self.plant.configuration
         self._states: Channel[PlantState] = Channel(faults, "states", seed, at)
         self._commands: Channel[JointCommand] = Channel(faults, "commands", seed, at)
-        self._killed = [fault for fault in faults if isinstance(fault, Killed)]
         self._faults, self._abandoned = list(faults), False
         self._state_timeout_s = c.state_timeout_s
         self.ended = ""
@@ -82,8 +81,6 @@ class Lockstep:
     def inject(self, fault: Fault) -> None:
         """Adds a fault, active from now on."""
         self._faults.append(fault)
-        if isinstance(fault, Killed):
-            self._killed.append(fault)
         self._states.add(fault)
         self._commands.add(fault)
 
@@ -198,4 +195,5 @@ class Lockstep:
         self._commands.send(command, now + self.plant.dt_s, now)
 
     def _gone(self, node: str, now: float) -> bool:
-        return any(fault.node == node and fault.active_at(now) for fault in self._killed)
+        killed = (fault for fault in self._faults if isinstance(fault, Killed) and fault.node == node)
+        return any(fault.active_at(now) for fault in killed)

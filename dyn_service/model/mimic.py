@@ -140,8 +140,8 @@ def bounds(joint: Joint) -> Bounds:
     limit = joint.limit
     if limit is None or joint.moves.nv != 1:
         return Bounds()
-    written = zip((limit.lower, limit.upper, limit.velocity, limit.effort), Bounds(), strict=False)
-    limits = Bounds(*(absent if value is None else value for value, absent in written))
+    entries = zip((limit.lower, limit.upper, limit.velocity, limit.effort), Bounds(), strict=False)
+    limits = Bounds(*(absent if value is None else value for value, absent in entries))
     rates = (limit.acceleration, limit.deceleration, limit.jerk)
     acceleration, deceleration, jerk = (math.inf if not value or value < 0.0 else value for value in rates)
     limits = limits._replace(acceleration=min(acceleration, deceleration), jerk=jerk)

@@ -269,10 +269,12 @@ _SIDE = re.compile("left|right|Left|Right|LEFT|RIGHT|(?<![A-Za-z])[lrLR](?![A-Za
 
 def _contrast(link: Link, twin: Link) -> str:
     """Returns the moments of the link on the other side, if it has the same mass and the moments of a body."""
-    own, other = link.inertial, twin.inertial
-    if own is None or other is None or twin is link or other.mass != own.mass or any(_inertial(other, plausible=False)):
+    inertial = twin.inertial
+    if twin is link or link.inertial is None or inertial is None or inertial.mass != link.inertial.mass:
         return ""
-    moments = ", ".join(f"{moment:.4g}" for moment in principal_moments(other.inertia).tolist())
+    if any(_inertial(inertial, plausible=False)):
+        return ""
+    moments = ", ".join(f"{moment:.4g}" for moment in principal_moments(inertial.inertia).tolist())
     return f"; {quoted(twin.name)}, with the same mass, has principal moments {moments} kg m^2"
 
 
@@ -318,17 +320,17 @@ def _massless(description: Description) -> Iterator[Note]:
     inboard = {joint.child: joint for joint in description.joints}
     order = outward(description)
     welded = {link.name: link.inertial.mass if link.inertial else 0.0 for link in description.links}
-    beyond = _carried(description)
+    carried = _carried(description)
     for name in reversed(order):
         if name in inboard and not inboard[name].moves.nv:
             welded[inboard[name].parent] += welded[name]
     links = {link.name: link for link in description.links}
     for name in order:
-        if links[name].added and beyond[name]:
+        if links[name].added and carried[name]:
             continue  # the importer added it
         if name in inboard and inboard[name].moves.nv and welded[name] == 0.0:
             mover = quoted(inboard[name].name)
-            if beyond[name] == 0.0:
+            if carried[name] == 0.0:
                 text = f"joint {mover} moves no mass: forward dynamics is undefined"
             else:
                 text = f"joint {mover} moves this link, and neither it nor the links welded to it have mass"

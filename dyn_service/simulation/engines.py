@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -55,13 +55,12 @@ def advance(
     return q, v
 
 
-class Engine(Protocol):
-    """Advances one robot."""
+class Engine(ABC):
+    """Advances one robot. substeps: number of internal steps per step."""
 
-    @property
-    def substeps(self) -> int:
-        """Number of internal steps per step."""
+    substeps: int
 
+    @abstractmethod
     def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
         """Returns the state q (nq,), v (nv,) after dt_s, under efforts tau (nv,).
 
@@ -69,26 +68,30 @@ class Engine(Protocol):
         a brake. None: no brake acts.
         """
 
+    @abstractmethod
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
         """Returns the acceleration (nv,) in a state under efforts."""
 
+    @abstractmethod
     def push(self, wrenches: Sequence[Wrench]) -> None:
         """Replaces the external wrenches that act from now on."""
 
-    def record_contacts(self) -> None:
+    def record_contacts(self) -> None:  # noqa: B027  # engines that always record do nothing
         """Starts to record contact forces, for `contact_wrenches`."""
 
     def contact_wrenches(self) -> Sequence[Wrench]:
-        """Returns the contact wrenches on the links, averaged over the last step."""
+        """Returns the contact wrenches on the links, averaged over the last step; () if they are not known."""
+        return ()
 
     def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
         """Returns the contact wrenches on the links of a braked robot in a state with acceleration a (nv,). Rigid
         contacts have none: the brakes carry the load.
         """
+        return ()
 
 
 @dataclass
-class OwnEngine:
+class OwnEngine(Engine):
     """This package's equations, in explicit steps.
 
     forward_dynamics: (q, v, tau) -> a. efforts_of: the joint efforts of wrenches; None if no wrenches can act: `push`
@@ -134,9 +137,6 @@ class OwnEngine:
             raise UnimplementedError("this simulated robot takes no external wrenches")
         self._pushes = tuple(wrenches)
 
-    def record_contacts(self) -> None:
-        pass  # they are always recorded
-
     def contact_wrenches(self) -> Sequence[Wrench]:
         if self._supported is None or not self._forces:
             return ()
@@ -155,7 +155,7 @@ class OwnEngine:
         return tau + self.efforts_of(q, self._pushes)
 
 
-class StickSlipEngine:
+class StickSlipEngine(Engine):
     """This package's equations with dry friction of joints and contacts; see `simulation/contact/steps.py`.
 
     task: contacts, limits and the internal step; the plant's step has `substeps` of them. Accelerations are means over
@@ -187,9 +187,6 @@ class StickSlipEngine:
 
     def push(self, wrenches: Sequence[Wrench]) -> None:
         self._pushes = list(wrenches) or None
-
-    def record_contacts(self) -> None:
-        pass  # they are always recorded
 
     def contact_wrenches(self) -> Sequence[Wrench]:
         forces = [self._steps.forces(found) for found in self._found]

@@ -26,15 +26,15 @@ from dyn_service.errors import (
     failure,
 )
 from dyn_service.model.configuration import Configuration
-from dyn_service.simulation.engines import EffortsOf
+from dyn_service.simulation.engines import EffortsOf, Engine
 from dyn_service.support.optional import load
 from dyn_service.support.suggestions import did_you_mean
 
 T = TypeVar("T")
 
 
-class FmuEngine:
-    """A robot in a unit, a `engines.Engine`.
+class FmuEngine(Engine):
+    """A robot in a unit, whose contacts are not known.
 
     file: the FMU. at: the joints. dt_s: the plant's step. substeps: the unit's steps in it, of a unit with the
     parameter `dt`. efforts_of: the joint efforts of wrenches.
@@ -111,15 +111,6 @@ class FmuEngine:
 
     def push(self, wrenches: Sequence[Wrench]) -> None:
         self._pushes = tuple(wrenches)
-
-    def record_contacts(self) -> None:
-        pass  # a unit's contacts are not known
-
-    def contact_wrenches(self) -> Sequence[Wrench]:
-        return ()
-
-    def contact_wrenches_at(self, q: Array, v: Array, a: Array) -> Sequence[Wrench]:
-        return ()
 
     def _begin(self, q: Array, v: Array, tau: Array) -> None:
         """Resets the unit to this state, if it is in another, and sets the efforts."""

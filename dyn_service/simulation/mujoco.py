@@ -35,6 +35,7 @@ from dyn_service.model.description import Description, Mimic
 from dyn_service.model.steps import WEIGHTS
 from dyn_service.parsing.conversion import written
 from dyn_service.simulation.contact.supports import BRAKES
+from dyn_service.simulation.engines import Engine
 from dyn_service.support.optional import MissingLibraryError, load, missing
 from dyn_service.support.suggestions import did_you_mean
 
@@ -42,8 +43,8 @@ _LOG = logging.getLogger(__name__)
 _INTEGRATORS = {"rk4": "mjINT_RK4", "semi_implicit_euler": "mjINT_EULER"}
 
 
-class MujocoEngine:
-    """A robot in MuJoCo, a `engines.Engine`. model, data: MuJoCo's. notes: what MJCF cannot express.
+class MujocoEngine(Engine):
+    """A robot in MuJoCo. model, data: MuJoCo's. notes: what MJCF cannot express.
 
     source: the description, or the path of an MJCF file. at: the joints, in the robot's order. followers: mimic joints
     by name: leader, ratio and offset. dt_s, integrator: those of the plant. substeps: MuJoCo steps per plant step.

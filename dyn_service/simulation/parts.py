@@ -292,5 +292,4 @@ def _adaptive(
             q_all.append(q)
             v_all.append(v)
         told((k + 1) / task.last)
-    q, v = (np.stack(x, axis=-2) for x in (q_all, v_all))
-    return Trajectory(task.times(), q, v, integrator=task.integrator)
+    return Trajectory(task.times(), np.stack(q_all, axis=-2), np.stack(v_all, axis=-2), integrator=task.integrator)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from dyn_service.simulation.integrators.adaptive import between
 from dyn_service.simulation.integrators.implicit_midpoint import midpoint_step
 from dyn_service.simulation.integrators.stick_slip import ExtrapolatedSticking, Sticking
 from dyn_service.simulation.laws import LawEfforts, Term
-from dyn_service.simulation.stability import MOST_SUBSTEPS, StabilityCheck, chosen
+from dyn_service.simulation.stability import MOST_SUBSTEPS, ResolutionCheck, StabilityCheck, chosen
 from dyn_service.simulation.task import Acting, Task, checked
 from dyn_service.support import buffers
 
@@ -52,16 +52,15 @@ def simulate(
     task.q = task.at.unit(task.q, "q0")
     if isinstance(task.efforts, LawEfforts):
         task.efforts.bind(robot, task.gravity)
-    if task.integrator == "auto":
+    is_default = task.integrator == "auto"
+    if is_default:
         task.integrator, task.substeps = chosen(robot, task.dt, 1 if task.supported else MOST_SUBSTEPS)
         task.substeps = 2 if task.integrator == "stick_slip" and not task.supported else task.substeps
-    run = _Run(robot, task, progress)
+    run = _Run(robot, task, progress, compares=is_default and task.integrator == "rk4" and not task.supported)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # divergence raises an error instead
-        if task.integrator == "adaptive":
-            return run.adaptive()
-        if task.integrator == "implicit_midpoint":
-            return run.implicit_midpoint()
-        return run.explicit()
+        others = {"adaptive": run.adaptive, "implicit_midpoint": run.implicit_midpoint}
+        motion = others.get(task.integrator, run.explicit)()
+    return replace(motion, integrator=task.integrator, substeps=task.substeps)
 
 
 _TELL_EVERY = 64
@@ -124,8 +123,11 @@ class _Run:
     robot: RobotQueries
     task: Task
     progress: Callable[[float], None] | None
+    compares: bool
+    """Whether steps are compared with two of half their length."""
     _acted: Acting = field(init=False)
     _stable: StabilityCheck = field(init=False)
+    _resolved: ResolutionCheck | None = field(init=False, default=None)
 
     def _acceleration(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> Array:
         task = self.task
@@ -149,9 +151,11 @@ class _Run:
         records = _Records(task, q, v)
         check = self._check(q, v, lambda q, v: v)
         self._stable = StabilityCheck(self.robot, task, task.integrator, task.substeps)
-        self._stable.states(-1, 1, q[None])
+        if self.compares:
+            self._resolved = self._comparison(task.dt / task.substeps)
+        self._check_steps(-1, 1, q[None], v[None])
         supported = SupportedSteps(self.robot, task) if task.supported else None
-        step = self._step() if supported is None else supported.step
+        step = self._step(task.dt, task.substeps) if supported is None else supported.step
         acted = self._acted = task.acting(0, q, v)
         if supported is not None:
             supported.begin(q, v, *acted)
@@ -170,38 +174,48 @@ class _Run:
             q, v = step(k, q, v, *acted)
             k += 1
             check.step(k, q, v)
-            self._stable.states(k - 1, 1, q[None])
+            self._check_steps(k - 1, 1, q[None], v[None])
             if records.add(k, q, v) and supported is not None:
                 supported.record(k - 1, q, v)
-        account: dict[str, Any] = {} if supported is None else supported.account()
-        used: dict[str, Any] = {"integrator": task.integrator, "substeps": task.substeps}
         q, v = records.arrays
-        return Trajectory(task.times(), q, v, **account, **used)
+        account: dict[str, Any] = {} if supported is None else supported.account()
+        return Trajectory(task.times(), q, v, **account)
 
-    def _step(self) -> Callable[..., tuple[Array, Array]]:
-        """Returns a function (k, q, v, tau, wrenches) -> q and v after step k of this part."""
+    def _check_steps(self, k: int, every: int, q: Array, v: Array) -> None:
+        """Checks the length of steps at states (rows, ..., n) after steps k + every, k + 2 every, .. of this part."""
+        self._stable.states(k, every, q)
+        if self._resolved is not None:
+            self._resolved.states(k, every, q, v)
+
+    def _comparison(self, length: float) -> ResolutionCheck:
+        whole, halves, still = self._step(length, 1), self._step(length, 2), np.zeros(self.task.at.nv)
+        return ResolutionCheck(
+            self.task, length, lambda q, v: whole(0, q, v, still, None), lambda q, v: halves(0, q, v, still, None)
+        )
+
+    def _step(self, length: float, parts: int) -> Callable[..., tuple[Array, Array]]:
+        """Returns a function (k, q, v, tau, wrenches) -> q and v after step k of this part.
+
+        length: of the step, s. parts: in how many it is made.
+        """
         robot, task = self.robot, self.task
-        integrator, parts, length = task.integrator, range(task.substeps), task.dt / task.substeps
-        held = np.array([length])
-        formula = STEPS.get(integrator)
+        integrator, length = task.integrator, length / parts
+        formula, duration = STEPS.get(integrator), np.array([length])
         if formula is None:
             return (Sticking if task.substeps == 1 else ExtrapolatedSticking)(robot, task).step
-        if task.method == "articulated" and (task.wrenches.none or integrator != "rk4"):
+        options: dict[str, Any] = {"gravity": task.gravity, "integrator": integrator}
+        has_kernel = task.method == "articulated" and (task.wrenches.none or integrator != "rk4")
 
-            def by_kernel(k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
-                for _ in parts:
-                    state = robot.step(q, v, tau, held, gravity=task.gravity, wrenches=acting, integrator=integrator)  # type: ignore[arg-type]
+        def step(k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+            for _ in range(parts):
+                if has_kernel:
+                    state = robot.step(q, v, tau, duration, wrenches=acting, **options)
                     q, v = state.q, state.v
-                return q, v
-
-            return by_kernel
-
-        def by_formula(k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
-            for _ in parts:
-                q, v = formula(lambda q, v: self._acceleration(q, v, tau, acting), q, v, length, on=task.at)
+                else:
+                    q, v = formula(lambda q, v: self._acceleration(q, v, tau, acting), q, v, length, on=task.at)
             return q, v
 
-        return by_formula
+        return step
 
     def _several(self, records: _Records) -> Callable[[int, Array, Array], tuple[int, Array, Array] | None] | None:
         """Returns a function from a step and the state before it to a later step and the state before that one.
@@ -210,7 +224,7 @@ class _Run:
         diverges in one of them, which is then found one by one. None instead of a function: each step is computed
         alone, because its loads depend on the state other than by a law, or because it takes long anyway.
         """
-        robot, task, stable = self.robot, self.task, self._stable
+        robot, task, checked = self.robot, self.task, self._stable.active or self._resolved is not None
         most = min(
             _MAX_STEPS if self.progress is None else _TELL_STEPS,
             max(_MIN_STEPS, _MAX_NUMBERS // max(task.q.size, task.v.size, 1)),
@@ -232,7 +246,7 @@ class _Run:
                 steps = min(most, left)
                 to = [np.empty((1, *x.shape)) for x in (q, v)]
             # Checks see states at least every `_SEEN` steps, also between records.
-            parts = next(n for n in range(1, steps + 1) if steps % n == 0 and (steps <= n * _SEEN or not stable.active))
+            parts = next(n for n in range(1, steps + 1) if steps % n == 0 and (steps <= n * _SEEN or not checked))
             seen = to if parts == 1 else [np.empty((count * parts, *x.shape)) for x in (q, v)]
             terms: list[Term] = []
             tau: Array | str
@@ -246,7 +260,7 @@ class _Run:
             inner, length = steps // parts * task.substeps, task.dt / task.substeps
             if not repeat(task.integrator, state, rows, inner, length, task.gravity, tau, terms):
                 return None
-            stable.states(k, steps // parts, seen[0])
+            self._check_steps(k, steps // parts, *seen)
             for record, x in zip(to, seen, strict=True):
                 if record is not x:
                     record[...] = x[parts - 1 :: parts]
@@ -295,7 +309,7 @@ class _Run:
         # The axis of records goes before the leading axes of the robot's numbers.
         v_all = np.moveaxis(velocity(np.moveaxis(q_all, -2, 0), np.moveaxis(p_all, -2, 0)), 0, -2)
         v_all[..., 0, :] = task.v if task.p is None else v_all[..., 0, :]
-        return Trajectory(task.times(), q_all, v_all, p_all, integrator=task.integrator)
+        return Trajectory(task.times(), q_all, v_all, p_all)
 
     def adaptive(self) -> Trajectory:
         """Integrates with adaptive steps between the times of the grid, at which sampled efforts may jump.
@@ -321,4 +335,4 @@ class _Run:
             if self.progress is not None:
                 self.progress((k + 1) / task.last)
         q, v = records.arrays
-        return Trajectory(task.times(), q, v, integrator=task.integrator)
+        return Trajectory(task.times(), q, v)

@@ -719,8 +719,8 @@ class Study:
         content: dict[str, Any] = {}
         group = stores.memory_root(content) if store is None else stores.open_root(store, "a")
         if not self._belongs(group, store):
-            about = {"robot": self.robot.name, "fingerprint": self.fingerprint, "made_with": self.made_with}
-            stores.seal(group, {**about, "chunks": chunks or self._default_chunks()})
+            attributes = {"robot": self.robot.name, "fingerprint": self.fingerprint, "made_with": self.made_with}
+            stores.seal(group, {**attributes, "chunks": chunks or self._default_chunks()})
         count = int(group.attrs["chunks"])
         self._create(stores.memory_root(content), count)
         if store is None:
@@ -756,8 +756,8 @@ class Study:
         def put(array: Any, index: Any, x: Any) -> None:  # chunks of zeros too, so that a missing one is noticed
             array.with_config({"write_empty_chunks": True})[index] = x
 
-        for chunk, stored in results.pop("states"):
-            for name, x in stored.items():
+        for chunk, arrays in results.pop("states"):
+            for name, x in arrays.items():
                 put(group[name], chunk, x.reshape((*_shape(chunk), *group[name].shape[len(chunk) :])))
         padded = self._start(count)  # the last task may have fewer chunks
         for name, x in results.items():

@@ -470,8 +470,10 @@ def test_call_asks_what_it_lists(tcp_server: Server, pendulum: Robot, dyn_here: 
         found = json.loads(out)
         if query == "verify":
             assert len(found) == 14
+        elif query == "simulate":
+            assert found.keys() == {"t", "q", "v", "substeps"}  # the last tells what `auto` chose
         else:
-            assert found.keys() == {name for name in outputs if query != "simulate" or name in "tqv"}
+            assert found.keys() == {*outputs}
 
 
 def test_call_warns_beyond_limits(tcp_server: Server, panda: Robot, dyn_here: Here) -> None:

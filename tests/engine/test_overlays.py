@@ -799,7 +799,7 @@ def test_contacts_and_stops_of_many_robots(integrator: Any, supports: dict[str, 
             together = mine.simulate(q, v, overlay=many, **given)
             for k, alone in zip((0, count - 1), ends, strict=True):
                 for name, expected in vars(alone[which]).items():
-                    if name != "t" and expected is not None:
+                    if name != "t" and isinstance(expected, np.ndarray):
                         found = getattr(together, name)[k]
                         assert apart(found, expected) < (1e-12 if name in "qv" else 1e-9), (name, which)
 

@@ -343,6 +343,9 @@ def test_a_robot_without_moving_joints_has_all_results_that_have_entries() -> No
     np.testing.assert_allclose(robot.body_recursion(none, none, none).force[:, 2], [2.0 * weight, weight], rtol=1e-15)
     assert robot.energy_derivatives(none, none).potential == robot.energy(none, none).potential == 3.0 * weight
     assert robot.centroidal_derivatives(none, none, none).centre.tolist() == [0.5, 1.0, 1.5]
+    moved = robot.point_motion_derivatives(none, none, none, robot.link_names[-1])
+    assert moved.velocity.tolist() == [0.0] * 6
+    assert moved.dvelocity_dq.shape == (6, 0)
     row = QUERIES["link_motion"]
     assert not robot.has_kernel(row)
     robot.prepare(["link_motion"])

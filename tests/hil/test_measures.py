@@ -76,7 +76,7 @@ def test_of_several_numbers_the_one_farthest_beyond_is_named_first() -> None:
         "at least 0.5 s",
     )
     assert [one.name for one in worst.signals] == ["a", "b", "c"]  # those that fail
-    assert (worst.lower, worst.upper, worst.broken_s) == (-math.inf, math.inf, None)  # no band over time
+    assert (worst.lower, worst.upper) == (-math.inf, math.inf)  # no band over time
     assert refused(numbers(1.0, 2.0)[0].below, 1.5) == "b: lag 2 s, allowed below 1.5 s"
     assert refused(numbers(3.0, math.nan)[0].below, 1.5).startswith("b: lag is no number, allowed below 1.5 s; so is a")
     many = refused(numbers(*np.arange(1.0, 7.0))[0].at_most, 0.5)
@@ -133,12 +133,12 @@ def test_a_signal_is_judged_by_its_size_and_its_band_goes_both_ways() -> None:
     assert (noted[0].subject, noted[0].value, noted[0].lower, noted[0].upper) == ("a", 0.4, -0.5, 0.5)
     assert unnamed(noted[0].sentence, "a: way 0.4 m", "at 0.5 s", "below 0.5 m") == []
     assert [one.name for one in noted[0].signals] == ["a", "b"]
-    assert noted[0].broken_s is None
     assert (
         unnamed(refused(measure.at_most, 0.25), "a: way 0.4 m", "0.5 s", "at most 0.25 m", "33.3 %", re.compile("b$"))
         == []
     )
-    assert (noted[1].broken_s, [one.name for one in noted[1].signals]) == (0.5, ["a", "b"])
+    assert "first exceeded at 0.5 s" in noted[1].sentence
+    assert [one.name for one in noted[1].signals] == ["a", "b"]
     assert refused(measure.at_most, 0.35).endswith("33.3 % of the run)")
     assert [one.name for one in noted[2].signals] == ["a"]
 
@@ -205,7 +205,6 @@ def test_why_there_is_no_number_is_said_of_limits_too() -> None:
     measure = OverTime(noted, "way", [signal], limits=[(-1.0, 1.0)], why_not=lambda t: f": it slept at {t:g}")
     expected = "a: way is no number at 0.5 s (1 of 3 samples): it slept at 0.5, allowed -1 to 1 m"
     assert refused(measure.within_limits) == expected
-    assert noted.verdicts[0].broken_s == 0.5
 
 
 def test_limits_are_of_their_own_joint() -> None:

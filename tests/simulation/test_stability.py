@@ -4,6 +4,8 @@ it, and what is beyond is refused.
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +18,14 @@ from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.steps import STEPS
 from dyn_service.parsing.urdf.reader import read_text
 from dyn_service.simulation import stability
-from dyn_service.simulation.stability import LIMITS, UnstableStepError, check_step, chosen, slopes_of
+from dyn_service.simulation.stability import (
+    LIMITS,
+    UnresolvedStepError,
+    UnstableStepError,
+    check_step,
+    chosen,
+    slopes_of,
+)
 from tests.conftest import URDF
 from tests.counting import calls_of
 
@@ -257,6 +266,33 @@ def test_robots_without_damping_and_springs_are_not_checked() -> None:
     assert slopes_of(robot) is None
     assert chosen(robot, 1e9) == ("rk4", 1)
     assert stability._SLOPES[robot] is None
+
+
+@pytest.mark.parametrize("every", [1, 300])
+@pytest.mark.parametrize("by_function", [False, True])
+def test_a_motion_too_fast_for_the_default_step_is_refused(every: int, by_function: bool) -> None:
+    """A double pendulum that is thrown; RK4 is stable for it, and off by more than 0.01 rad after 0.3 s."""
+    robot, v = two({}, {}), [200.0, -300.0]
+    efforts = (lambda t, q, v: np.zeros(2)) if by_function else None
+    thrown: dict[str, Any] = {"dt": 1e-3, "steps": 300, "every": every}
+    exact = robot.simulate(np.zeros(2), v, **thrown, integrator="adaptive")
+    coarse = robot.simulate(np.zeros(2), v, **thrown, integrator="rk4")
+    assert np.abs(coarse.q - exact.q).max() > 0.01
+    with pytest.raises(UnresolvedStepError, match=r"too long for the motion in step \d+ .* of at most") as caught:
+        robot.simulate(np.zeros(2), v, efforts, **thrown)
+    dt = 0.5 * float(re.search(r"at most (\S+) s", str(caught.value))[1])
+    parts = math.ceil(1e-3 / dt)
+    fine = robot.simulate(np.zeros(2), v, dt=1e-3 / parts, steps=300 * parts, every=every * parts)
+    np.testing.assert_allclose(fine.q, exact.q, rtol=0, atol=1e-3 * np.abs(exact.q).max())  # as `RESOLVED` says
+
+
+def test_one_fast_member_of_a_batch_is_noticed() -> None:
+    robot = two({}, {})
+    v = np.zeros((20, 2))
+    robot.simulate(np.zeros(2), v, dt=1e-3, steps=100)
+    v[13] = [200.0, -300.0]
+    with pytest.raises(UnresolvedStepError):
+        robot.simulate(np.zeros(2), v, dt=1e-3, steps=100)
 
 
 def test_prescribed_joints_leave_the_others_to_be_checked() -> None:

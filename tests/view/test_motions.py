@@ -1,6 +1,7 @@
 """Motions as launches and bags recorded them."""
 
 import io
+import json
 import math
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from dyn_service.api import arrays
+from dyn_service.cli.view import _report
 from dyn_service.control.trajectory import PointToPoint
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags.motions import of_report
@@ -85,6 +87,22 @@ def test_reports_that_are_none(report: Path, tmp_path: Path, monkeypatch: pytest
     other = configuration(["other"], ["revolute"])
     with pytest.raises(InvalidArgumentError, match=naming("'left/plant'", "'q.other'")):
         of_report(report).motion(other)
+
+
+LOOP = """<mujoco model="m"><worldbody><body name="a"><joint name="j"/><geom size="0.1"/>
+  <body name="b" pos="1 0 0"><joint name="k"/><geom size="0.1"/></body></body></worldbody>
+  <equality><connect body1="b" anchor="0 0 0"/></equality></mujoco>"""
+
+
+def test_loops_of_a_plant_are_cut_in_its_report_too(tmp_path: Path) -> None:
+    file = tmp_path / "loop.xml"
+    file.write_text(LOOP)
+    plant = {"name": "plant", "parameters": {"robot": str(file), "loops": "cut"}}
+    (tmp_path / "report.json").write_text(json.dumps({"processes": [plant]}))
+    columns = ["t", "mode", *(f"{kind}.{joint}" for kind in ("q", "v", "tau") for joint in ("j", "k"))]
+    np.savez(tmp_path / "recording.npz", **{"plant.plant": np.zeros((2, 8)), "plant.plant.columns": np.array(columns)})
+    model, _, motion, _ = _report(tmp_path, None, None, None)
+    assert model.gravity_forces(motion.q[0]).shape == (2,)  # refused for closed loops, and needed for what is shown
 
 
 def state(sec: int, nanosec: int, **given: list) -> JointState:

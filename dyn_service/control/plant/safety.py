@@ -92,7 +92,6 @@ CAUSES = ("start", "released", "missed", "velocity", "beyond_limits", "driver")
 
 StopPolicy = Literal["brake", "damping", "zero"]
 LimitPolicy = Literal["clip", "stop"]
-Counts = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Damping = Callable[[], Array]
 """Returns D (nv, nv) N m s/rad at the present position; in a stop the efforts are -D v."""
@@ -464,16 +463,16 @@ class SafetySupervisor:
     ) -> tuple[str, str] | None:
         """Returns the refusal of a command beyond the limits, and latches a stop; or None."""
         elapsed = max(now_s - self._accepted_s, self.settings.cycle_s) + _ROUNDING_S
-        outside, limit = possible != value, "limit"
-        if not outside.any() and self.mode == ACTIVE and command.interface != "velocity":
+        is_outside, limit = possible != value, "limit"
+        if not is_outside.any() and self.mode == ACTIVE and command.interface != "velocity":
             limit = "rate"
             if command.interface == "effort":
-                outside = np.abs(possible - self.effort) > self.settings.effort_rate * elapsed
+                is_outside = np.abs(possible - self.effort) > self.settings.effort_rate * elapsed
             else:
-                outside = self.points.too_far(possible, elapsed)
-        if not outside.any():
+                is_outside = self.points.too_far(possible, elapsed)
+        if not is_outside.any():
             return None
-        k = int(np.argmax(outside))
+        k = int(np.argmax(is_outside))
         sentence = f"{WITH_ARTICLE[command.interface]} is beyond its {limit}: {value[k]:.4g} for {self.names[k]}"
         if self.mode in RUNNING:
             self.stop("beyond_limits", sentence)

@@ -215,8 +215,8 @@ def log_times(stream: BinaryIO, place: Place) -> tuple[int, NDArray[np.int64]]:
 
 
 def index(stream: BinaryIO, place: Place) -> tuple[int, list[tuple[int, int]]]:
-    """Returns a chunk's index of one channel as stored: its number, and per message arrival time (ns) and offset; None
-    if it is damaged.
+    """Returns a chunk's index of one channel as stored: its number, and per message arrival time (ns) and offset; -1
+    and no messages if it is damaged.
     """
     try:
         found = MessageIndex.read(ReadDataStream(BytesIO(content(stream, place))))

@@ -15,7 +15,6 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dyn_service.api.arrays import read_npz
 from dyn_service.api.queries import Array
@@ -34,17 +33,13 @@ _PLANT = ".plant"
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """A motion. t (k,) s, increasing; q (k, nq); v, tau (k, nv), zero if unknown; reference (k, nq), NaN if missing.
-
-    commanded: (k,), whether a controller commanded the robot; brakes may act in other rows. None if unknown.
-    """
+    """A motion. t (k,) s, increasing; q (k, nq); v, tau (k, nv), zero if unknown; reference (k, nq), NaN if missing."""
 
     t: Array
     q: Array
     v: Array
     tau: Array
     reference: Array
-    commanded: NDArray[np.bool_] | None = None
 
     def at(self, time_s: float) -> int:
         """Returns the last row not later than a time, or the first row."""
@@ -62,19 +57,28 @@ class Recorded:
     tables: Mapping[str, tuple[tuple[str, ...], Array]]
     fingerprint: str | None = None
 
-    def motion(self, at: Configuration) -> Motion:
+    def motion(self, configuration: Configuration) -> Motion:
         """Returns the motion for a robot with these joints."""
-        columns, table = self.tables["plant"]
-        t = running_time(_of(columns, table, ["t"], self.node)[:, 0])
-        names = at.position_names, at.velocity_names
-        q = _of(columns, table, [f"q.{name}" for name in names[0]], self.node)
-        v, tau = (_of(columns, table, [f"{kind}.{name}" for name in names[1]], self.node) for kind in ("v", "tau"))
-        reference = np.full_like(q, np.nan)
-        if "reference" in self.tables:
-            columns, table = self.tables["reference"]
-            reference = _of(columns, table, [f"q.{name}" for name in names[0]], self.node)
-        mode = _of(*self.tables["plant"], ["mode"], self.node)[:, 0]
-        return Motion(t, q, v, tau, reference, mode == MODES.index(ACTIVE))
+        positions = [f"q.{name}" for name in configuration.position_names]
+        q = self.columns("plant", positions)
+        v, tau = (
+            self.columns("plant", [f"{kind}.{name}" for name in configuration.velocity_names]) for kind in ("v", "tau")
+        )
+        reference = self.columns("reference", positions) if "reference" in self.tables else np.full_like(q, np.nan)
+        return Motion(running_time(self.columns("plant", ["t"])[:, 0]), q, v, tau, reference)
+
+    def columns(self, channel: str, names: Sequence[str]) -> Array:
+        """Returns columns of a channel by their names, (k, names).
+
+        Raises:
+            InvalidArgumentError: The channel has no such column.
+        """
+        existing, table = self.tables[channel]
+        if missing := [name for name in names if name not in existing]:
+            raise InvalidArgumentError(
+                f"the recording of {self.node!r} has no column {missing[0]!r}: it is of another robot"
+            )
+        return np.ascontiguousarray(table[:, [existing.index(name) for name in names]])
 
 
 def of_report(folder: Path, node: str | None = None) -> Recorded:
@@ -94,28 +98,21 @@ def of_report(folder: Path, node: str | None = None) -> Recorded:
     except (OSError, ValueError, LookupError, TypeError, EOFError, RecursionError, MemoryError, BadZipFile) as error:
         cause = str(error) if isinstance(error, OSError | ValueError | BadZipFile) else "it is not a report of a launch"
         raise InvalidArgumentError(f"the report in {str(folder)!r} cannot be read: {cause}") from None
-    found = [name for name in plants if f"{name.replace('/', '.')}{_PLANT}" in arrays]
-    if not found:
+    recorded = [name for name in plants if f"{name.replace('/', '.')}{_PLANT}" in arrays]
+    if not recorded:
         raise NotFoundError(f"the report in {str(folder)!r} has no plant that recorded its motion")
-    chosen = found[0] if node is None else node.lstrip("/")
-    if chosen not in found:
-        near = did_you_mean(chosen, found) or f"; it has {', '.join(found)}"
-        raise NotFoundError(f"the report in {str(folder)!r} has no plant {chosen!r} that recorded its motion{near}")
-    key = chosen.replace("/", ".")
+    plant = recorded[0] if node is None else node.lstrip("/")
+    if plant not in recorded:
+        hint = did_you_mean(plant, recorded) or f"; it has {', '.join(recorded)}"
+        raise NotFoundError(f"the report in {str(folder)!r} has no plant {plant!r} that recorded its motion{hint}")
+    key = plant.replace("/", ".")
     tables = {
         channel: (tuple(arrays[f"{key}.{channel}.columns"].tolist()), arrays[f"{key}.{channel}"])
         for channel in ("plant", "reference")
         if f"{key}.{channel}" in arrays
     }
-    fingerprint = (report.get("robot") or {}).get("fingerprint") if len(found) == 1 else None
-    return Recorded(chosen, plants[chosen]["parameters"], tables, fingerprint)
-
-
-def _of(columns: Sequence[str], table: Array, names: Sequence[str], node: str) -> Array:
-    missing = [name for name in names if name not in columns]
-    if missing:
-        raise InvalidArgumentError(f"the recording of {node!r} has no column {missing[0]!r}: it is of another robot")
-    return np.ascontiguousarray(table[:, [columns.index(name) for name in names]])
+    fingerprint = (report.get("robot") or {}).get("fingerprint") if len(recorded) == 1 else None
+    return Recorded(plant, plants[plant]["parameters"], tables, fingerprint)
 
 
 def recording(
@@ -171,16 +168,17 @@ def _from_report(robot: Robot, folder: Path, node: str | None) -> dict[str, Arra
         text = "the report in '%s' is of a model with fingerprint %s, this robot has %s: its masses or joints differ"
         _LOG.warning(text, folder, recorded.fingerprint, robot.fingerprint)
     motion = recorded.motion(robot.configuration)
-    commanded = np.flatnonzero(np.asarray(motion.commanded))
+    # brakes may act in rows that are not under command
+    commanded = np.flatnonzero(recorded.columns("plant", ["mode"]) == MODES.index(ACTIVE))
     spans = np.split(commanded, np.flatnonzero(np.diff(commanded) > 1) + 1)
     rows = max(spans, key=len)
     if len(rows) < 3:
         raise InvalidArgumentError(
             f"the report in {str(folder)!r} has {len(rows)} rows under command, expected 3 or more"
         )
-    after = np.minimum(rows + 1, rows[-1])  # in the cycle after the last row brakes may act
-    tau = (motion.tau[rows] + motion.tau[after]) / 2
-    tau[0] = motion.tau[after[0]]  # before the first row they acted
+    next_rows = np.minimum(rows + 1, rows[-1])  # in the cycle after the last row brakes may act
+    tau = (motion.tau[rows] + motion.tau[next_rows]) / 2
+    tau[0] = motion.tau[next_rows[0]]  # before the first row they acted
     return {"t": motion.t[rows] - motion.t[rows[0]], "q": motion.q[rows], "v": motion.v[rows], "tau": tau}
 
 
@@ -189,17 +187,17 @@ def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
 
     with BagReader(path) as bag:
         bag.check([topic])
-        messages = [(each.log_time_ns, each.message) for each in bag.messages([topic])]
+        messages = [(recorded.log_time_ns, recorded.message) for recorded in bag.messages([topic])]
     rows: dict[str, list[list[float]]] = {"q": [], "v": [], "tau": []}
     for number, (_, message) in enumerate(messages):
-        names, where = list(message.name), f"message {number} of topic '{topic}' in {str(path)!r}"
+        names, place = list(message.name), f"message {number} of topic '{topic}' in {str(path)!r}"
         if missing := [name for name in robot.joint_names if name not in names]:
-            raise NotFoundError(f"{where} has no joint '{missing[0]}'")
+            raise NotFoundError(f"{place} has no joint '{missing[0]}'")
         order = [names.index(name) for name in robot.joint_names]
         for name, field in (("q", "position"), ("v", "velocity"), ("tau", "effort")):
             values = getattr(message, field)
             if len(values) not in (0, len(names)) or (number and bool(len(values)) != bool(rows[name])):
-                raise InvalidArgumentError(f"{where} has {len(values)} numbers in `{field}` for {len(names)} joints")
+                raise InvalidArgumentError(f"{place} has {len(values)} numbers in `{field}` for {len(names)} joints")
             if len(values):
                 rows[name].append([values[k] for k in order])
     stamps = np.array([stamp for stamp, _ in messages]) * 1e-9

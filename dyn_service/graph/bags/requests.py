@@ -54,6 +54,7 @@ from dyn_service.service.protocol.messages import (
 )
 from dyn_service.service.protocol.sockets import check_port, receive_checked
 from dyn_service.service.server.answering.service import Service
+from dyn_service.simulation.peer_tasks import to_pinocchio
 from dyn_service.support.optional import load
 
 Array = NDArray[np.float64]
@@ -430,7 +431,6 @@ class _Peer:
                 f"robot {robot.name!r} is left out: it has {robot.nv} degrees of freedom here, {model.nv} in Pinocchio"
             )
         self._v = np.array([joint.idx_v for joint in joints if joint is not None])
-        self._q = [(joint.idx_q, joint.nq) for joint in joints if joint is not None]
         self._without_passive = robot.without_passive
         self._questions: Mapping[str, Callable[..., Array]] = {
             "inverse_dynamics": self._inverse,
@@ -489,14 +489,7 @@ class _Peer:
         return self._inverse(passive, q, v, a_ref + kd * (v_ref - v) + kp * (q_ref - q))
 
     def _theirs(self, q: Array) -> Array:
-        """Converts positions to Pinocchio's: cosine and sine for continuous joints."""
-        found = np.zeros(self._model.nq)
-        for value, (at, count) in zip(q, self._q, strict=True):
-            if count == 1:
-                found[at] = value
-            else:
-                found[at : at + 2] = np.cos(value), np.sin(value)
-        return found
+        return to_pinocchio(self._robot.configuration, q, self._model)
 
     def _moved(self, values: Array) -> Array:
         found = np.zeros(self._model.nv)
@@ -580,12 +573,17 @@ def _size(of: First) -> str:
     return f"{difference.relative:.1e} of {difference.place}, {difference.digits:.1f} digits (request {of.number})"
 
 
-def refused_for(reply: bytes) -> str | None:
-    """Returns the path in the request that an error reply names, or None."""
+def _reply(reply: bytes) -> Any | None:
+    """Returns a reply without its outputs decoded, or None if it cannot be read."""
     try:
-        error = decode_reply_head(reply).error
+        return decode_reply_head(reply)
     except UNREADABLE:
         return None
+
+
+def refused_for(reply: bytes) -> str | None:
+    """Returns the path in the request that an error reply names, or None."""
+    error = getattr(_reply(reply), "error", None)
     path = error.get("path") if isinstance(error, dict) else None
     return path if isinstance(path, str) else None
 
@@ -634,10 +632,9 @@ def compare(recorded: bytes, found: bytes) -> Sequence[Difference] | None:
 
     Outputs and error codes are compared, not timing and error texts.
     """
-    try:
-        old, new = decode_reply_head(recorded), decode_reply_head(found)
-    except UNREADABLE:
-        return _other("a reply" if _readable(recorded) else "bytes that are no reply", "")
+    old, new = _reply(recorded), _reply(found)
+    if old is None or new is None:
+        return _other("bytes that are no reply" if old is None else "a reply", "")
     old_code, new_code = _code(old), _code(new)
     if old_code in UNRELATED_CODES:
         return None
@@ -693,14 +690,6 @@ def _array(value: Any) -> Array | None:
 def _code(reply: Any) -> str:
     """Returns the error code of a reply; empty if it is an answer."""
     return "" if reply.ok else str((reply.error or {}).get("code", "a refusal"))
-
-
-def _readable(frame: bytes) -> bool:
-    try:
-        decode_reply_head(frame)
-    except UNREADABLE:
-        return False
-    return True
 
 
 def _other(old: str, new: str) -> list[Difference]:

@@ -263,14 +263,14 @@ def show_arguments(path: Path | str) -> list[str]:
     """Returns the output of `--show-args`: the arguments of a launch file and its includes, with description, default
     and choices.
     """
-    arguments, unread = declared_arguments(path)
+    arguments, includes = declared_arguments(path)
     lines = []
     for name, arg in arguments.items():
         lines.append(f"{name}: {as_written(arg.description)}" if arg.description else name)
         lines.append("    must be given" if arg.default is None else f"    default: {as_written(arg.default)}")
         if arg.choice:
             lines.append(f"    one of: {', '.join(as_written(choice.value) for choice in arg.choice)}")
-    lines += [f"and the arguments of {file}: its path depends on arguments" for file in unread]
+    lines += [f"and the arguments of {file}: its path depends on arguments" for file in includes]
     return lines or ["the launch file declares no arguments"]
 
 

@@ -205,19 +205,6 @@ class ServiceClient(Generic[R]):
         self._endpoint = ""
         self.socket: zmq.Socket[bytes] | None = None
 
-    def wait_for_service(self, timeout_s: float = 5.0) -> bool:
-        """Waits until the service exists; returns whether it does."""
-        until = time.monotonic() + timeout_s
-        while True:
-            try:
-                self._find(self.service)
-            except NotFoundError:
-                if time.monotonic() >= until:
-                    return False
-                time.sleep(0.02)
-            else:
-                return True
-
     def call(self, request: msgspec.Struct | Mapping[str, Any], timeout_s: float = 1.0) -> R:
         """Calls the service and returns its response. The call blocks, so it must not be a service of the same node.
 

@@ -139,8 +139,8 @@ def numbers(content: Mapping[str, Any]) -> str:
     for name, listed in tables.items():
         keys = list(dict.fromkeys(key for row in listed for key in row))
         rows_of_cells = ([_number(row.get(key), str(key)) for key in keys] for row in listed)
-        shown = table(rows_of_cells, map(str, keys), "nodes numbers")
-        said.append(f"<h4>{escape(name)}</h4>{shown}")
+        body = table(rows_of_cells, map(str, keys), "nodes numbers")
+        said.append(f"<h4>{escape(name)}</h4>{body}")
     return "".join(said)
 
 

@@ -23,7 +23,7 @@ from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.service.client import flows
 from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries, awaited
 from dyn_service.service.client.channels import AsyncChannel
-from dyn_service.service.client.connection import MIN_S, Connection, check_seconds
+from dyn_service.service.client.connection import MIN_S, Connection
 from dyn_service.service.client.flows import Ask, Flow, RemoteRobotProperties, T, read_head
 from dyn_service.service.client.retries import CHECK_S, Cause, RetryState, Step, TimeoutExtension
 from dyn_service.service.client.sync import Client
@@ -316,20 +316,13 @@ class AsyncRemoteRobot(RemoteRobotProperties, AsyncRobotQueries):
         timeout_s: float | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(description, names)
+        super().__init__(description, names, timeout_s)
         self._client = client
-        self._timeout_s = None if timeout_s is None else check_seconds("timeout_s", timeout_s)
 
     @property
     def client(self) -> AsyncClient:
         """The client."""
         return self._client
-
-    def with_timeout(self, timeout_s: float) -> AsyncRemoteRobot:
-        """Returns the same robot on the same connection with another time limit for each call."""
-        made = self._copied()
-        made._timeout_s = check_seconds("timeout_s", timeout_s)
-        return made
 
     async def constraint_basis(self, joint: str) -> Array:
         """Returns the directions in which a joint carries load; see `RobotQueries.constraint_basis`."""

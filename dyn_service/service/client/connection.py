@@ -29,6 +29,7 @@ from dyn_service.service.client.retries import (
     RetryPolicy,
     RetryState,
     TimeoutExtension,
+    check_seconds,
 )
 from dyn_service.service.protocol.keys import KeySource, client_keys
 from dyn_service.service.protocol.limits import (
@@ -38,11 +39,6 @@ from dyn_service.service.protocol.limits import (
     DEFAULT_TIMEOUT_S,
 )
 from dyn_service.service.protocol.messages import Notice, ReplyHead, cancel
-
-MAX_WAIT_S = 1e6
-"""Maximum time limit, and maximum wait for a compiler, about eleven days. Their sum in milliseconds fits into 32 bits,
-as transports require.
-"""
 
 MIN_S = 1e-6
 """Minimum deadline that is sent."""
@@ -294,16 +290,3 @@ class Connection:
 def first_id() -> int:
     """Returns a random first request id, so that replies to an earlier client at the same address do not match."""
     return int.from_bytes(os.urandom(4))
-
-
-def check_seconds(name: str, value: float, *, zero: bool = False) -> float:
-    """Returns a time in seconds, positive or `zero`, at most `MAX_WAIT_S`.
-
-    Raises:
-        InvalidArgumentError: It is not such a number; `path` is `name`.
-    """
-    if not isinstance(value, int | float) or not (0 < value <= MAX_WAIT_S or (zero and value == 0)):
-        most = f"{MAX_WAIT_S:g}"
-        must = f"a number of seconds from 0 to {most}" if zero else f"a positive number of seconds, at most {most}"
-        raise InvalidArgumentError(f"{name} must be {must}, found {value!r}", path=name)
-    return float(value)

@@ -38,6 +38,7 @@ from dyn_service.errors import (
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.model.order import NAMES, Order
+from dyn_service.service.client.retries import check_seconds
 from dyn_service.service.protocol.arrays import ReplyArray, WireArray, may_be_infinite
 from dyn_service.service.protocol.inputs import pack, pack_overlay, pack_state
 from dyn_service.service.protocol.limits import MAX_MESSAGE_BYTES
@@ -397,6 +398,7 @@ class RemoteRobotProperties(RobotProperties):
     Args:
         description: The answer to `describe_robot`.
         names: All movable joints, in the order of the entries in arguments and results; None: the server's order.
+        timeout_s: The time limit of its calls; None: the client's.
 
     Raises:
         NotFoundError: A name is not that of a movable joint.
@@ -408,7 +410,10 @@ class RemoteRobotProperties(RobotProperties):
 
     _owns_client = False
 
-    def __init__(self, description: RobotDescription, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, description: RobotDescription, names: Sequence[str] | None = None, timeout_s: float | None = None
+    ) -> None:
+        self._timeout_s = None if timeout_s is None else check_seconds("timeout_s", timeout_s)
         self.names: list[str] | None = None
         """The order of the joints in arrays, sent with each request; None: the server's order."""
         if names is not None:
@@ -454,6 +459,12 @@ class RemoteRobotProperties(RobotProperties):
             raise InvalidArgumentError("the robot has an overlay already: put all numbers into one", path="overlay")
         made = self._copied()
         made._overlay = overlay
+        return made
+
+    def with_timeout(self, timeout_s: float) -> Self:
+        """Returns the same robot on the same connection with another time limit for each call."""
+        made = self._copied()
+        made._timeout_s = check_seconds("timeout_s", timeout_s)
         return made
 
     def _copied(self) -> Self:

@@ -27,8 +27,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from random import Random
 
-from dyn_service.errors import DeadlineExceededError
+from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
 from dyn_service.service.protocol.messages import Notice
+
+MAX_WAIT_S = 1e6
+"""Maximum time limit, and maximum wait for a compiler, about eleven days. Their sum in milliseconds fits into 32 bits,
+as transports require.
+"""
 
 CHECK_S = 0.05
 """Seconds between checks of a waiting call."""
@@ -196,3 +201,16 @@ class TimeoutExtension:
             f"{self._query}: no answer from {endpoint} within {self._timeout_s:g} s and {self._compile_wait_s:g} s for "
             f"its compiler ({known}); its last notice was: {self._text}"
         )
+
+
+def check_seconds(name: str, value: float, *, zero: bool = False) -> float:
+    """Returns a time in seconds, positive or `zero`, at most `MAX_WAIT_S`.
+
+    Raises:
+        InvalidArgumentError: It is not such a number; `path` is `name`.
+    """
+    if not isinstance(value, int | float) or not (0 < value <= MAX_WAIT_S or (zero and value == 0)):
+        most = f"{MAX_WAIT_S:g}"
+        must = f"a number of seconds from 0 to {most}" if zero else f"a positive number of seconds, at most {most}"
+        raise InvalidArgumentError(f"{name} must be {must}, found {value!r}", path=name)
+    return float(value)

@@ -30,7 +30,7 @@ from dyn_service.errors import DeadlineExceededError, DynError, FailedPreconditi
 from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.service.client import flows
 from dyn_service.service.client.channels import Channel, forks
-from dyn_service.service.client.connection import MIN_S, Connection, check_seconds, first_id
+from dyn_service.service.client.connection import MIN_S, Connection, first_id
 from dyn_service.service.client.flows import Ask, Flow, RemoteRobotProperties, T, array_of, array_reader, pack_request
 from dyn_service.service.client.retries import CHECK_S, Cause, RetryState, Step, TimeoutExtension
 from dyn_service.service.protocol.messages import Notice, ReplyHead
@@ -72,9 +72,8 @@ class Client(Connection, GaitQueries):
         """Closes the connection; a call of another thread ends, and later calls fail. May be called twice."""
         self._forks = -1
         self._closed = True
-        with self._locks.setdefault(
-            forks(), threading.RLock()
-        ):  # a call of another thread uses the socket until it ends
+        # A call of another thread uses the socket until it ends.
+        with self._locks.setdefault(forks(), threading.RLock()):
             self._channel.close()  # in a forked child, pyzmq ignores this
 
     def robot(self, name: str, *, timeout_s: float | None = None, names: Sequence[str] | None = None) -> RemoteRobot:
@@ -387,9 +386,8 @@ class RemoteRobot(RemoteRobotProperties, RobotQueries):
         owns_client: bool = False,
         names: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(description, names)
+        super().__init__(description, names, timeout_s)
         self._client = client
-        self._timeout_s = None if timeout_s is None else check_seconds("timeout_s", timeout_s)
         self._owns_client = owns_client
         single = [row for row in QUERIES.values() if row.output is not None]
         self._readers = {row.name: array_reader(row.name) for row in single}
@@ -399,12 +397,6 @@ class RemoteRobot(RemoteRobotProperties, RobotQueries):
     def client(self) -> Client:
         """The client."""
         return self._client
-
-    def with_timeout(self, timeout_s: float) -> RemoteRobot:
-        """Returns the same robot on the same connection with another time limit for each call."""
-        made = self._copied()
-        made._timeout_s = check_seconds("timeout_s", timeout_s)
-        return made
 
     def close(self) -> None:
         """Closes the connection if this robot owns it, as robots from `connect` do."""

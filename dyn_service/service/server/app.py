@@ -239,7 +239,6 @@ class Server:
         self._selector.register(self._wake_reader, selectors.EVENT_READ, lambda events: self._wake_reader.recv(4096))
         self._quota = ConnectionQuota(self._limits, self._traffic, self._gone)
         self._keyed: EncryptedTransport | None = None
-        self._by_kind: dict[str, Transport] = {}
         self._transports: list[Transport] = []
         self._worker = self._make_worker()
         self._dispatcher = Dispatcher(self.service, self._worker)

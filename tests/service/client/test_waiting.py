@@ -27,7 +27,7 @@ from dyn_service import (
 )
 from dyn_service.kernels import compiling, store
 from dyn_service.service.client.channels import AsyncChannel
-from dyn_service.service.client.connection import MAX_WAIT_S
+from dyn_service.service.client.retries import MAX_WAIT_S
 from dyn_service.service.protocol.messages import decode_notice
 from dyn_service.service.server.answering.jobs import CompileClock
 from tests.conftest import ROOT, URDF

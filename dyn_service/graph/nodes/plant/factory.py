@@ -58,7 +58,7 @@ from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
 from dyn_service.simulation.engines import EffortsOf, Engine, ForwardDynamics, OwnEngine, StickSlipEngine
 from dyn_service.simulation.stability import check_step, chosen
-from dyn_service.simulation.task import Task, checked
+from dyn_service.simulation.task import checked
 from dyn_service.support.parameter_descriptions import on_topic
 from dyn_service.support.parameters import InputFile, NotNegative, Positive, Rate, RobotFile, in_range
 from dyn_service.support.suggestions import did_you_mean
@@ -311,19 +311,24 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
     if p.engine == "fmu":
         return _fmu(robot, p, q, efforts_of)
     (integrator, substeps), still = steps_of(robot, p), np.zeros(robot.nv)
-    check_step(robot, 1.0 / p.rate_hz / substeps, integrator)
+    at, step_s = robot.configuration, 1.0 / p.rate_hz / substeps
+    check_step(robot, step_s, integrator)
+    contacts, limits = unpack_contacts(p.contacts, "contacts"), p.position_limits
+    one_step = checked(
+        at, q, still, None, dt=step_s, steps=1, integrator=integrator, contacts=contacts, position_limits=limits
+    )
     engine: Engine
     if integrator == "stick_slip":
-        engine = StickSlipEngine(robot, _task(robot, p, q), substeps)
+        engine = StickSlipEngine(robot, one_step, substeps)
     else:
         robot.prepare(["forward_dynamics"])
         moving: ForwardDynamics = robot.forward_dynamics
-        if p.position_limits or p.contacts:
-            moving = SupportedDynamics(robot, _task(robot, p, q))
+        if limits or contacts:
+            moving = SupportedDynamics(robot, one_step)
         brakes = partial(in_brakes, robot)
-        engine = OwnEngine(moving, robot.configuration, integrator, substeps, efforts_of, brakes)
+        engine = OwnEngine(moving, at, integrator, substeps, efforts_of, brakes)
     engine.acceleration(q, still, still)  # compiles now what is compiled at the first call
-    free = undriven_entries(p, robot.configuration)
+    free = undriven_entries(p, at)
     if free.any():
         engine.step(q, still, still, 1.0 / p.rate_hz, np.where(free, np.nan, 0.0))
     return engine
@@ -366,10 +371,8 @@ def _fmu(robot: Robot, p: PlantParameters, q: Array, efforts_of: EffortsOf) -> E
             raise InvalidArgumentError(f"{name}: the FMU specifies the simulated robot, expected none", path=name)
     if undriven_entries(p, robot.configuration).any():
         raise UnimplementedError("engine 'fmu': the robot has joints without brakes, which a unit cannot hold")
-    engine, still = (
-        FmuEngine(Path(p.fmu), robot.configuration, 1.0 / p.rate_hz, p.substeps, efforts_of),
-        np.zeros(robot.nv),
-    )
+    engine = FmuEngine(Path(p.fmu), robot.configuration, 1.0 / p.rate_hz, p.substeps, efforts_of)
+    still = np.zeros(robot.nv)
     engine.acceleration(q, still, still)  # reports a unit that cannot start before the plant is ready
     return engine
 
@@ -386,14 +389,6 @@ def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
         )
     lag = np.array(said.lag_s, dtype=np.float64)
     return Actuators(1.0 / p.rate_hz, limit, said.delay_steps, lag if lag.ndim else np.full(nv, float(lag)))
-
-
-def _task(robot: Robot, p: PlantParameters, q: Array) -> Task:
-    """Returns one step with its contacts and position limits."""
-    kind, substeps = steps_of(robot, p)
-    step_s, contacts = 1.0 / p.rate_hz / substeps, unpack_contacts(p.contacts, "contacts")
-    at, still, limits = robot.configuration, np.zeros(robot.nv), p.position_limits
-    return checked(at, q, still, None, dt=step_s, steps=1, integrator=kind, contacts=contacts, position_limits=limits)
 
 
 REARM_SPEED = 0.3

@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from dyn_service.api.arguments import NO_VECTOR
+from dyn_service.api.arguments import NO_VECTOR, with_vectors
 from dyn_service.api.cost import Cost, answer_numbers, leading, leads_of
 from dyn_service.api.description import Sizes
 from dyn_service.api.inputs import check_names, checked_options
@@ -393,11 +393,7 @@ def _block_of(spec: Spec, value: Any, lead: tuple[int, ...], block: slice) -> An
 
     if spec.kind != "wrenches" or value is None:
         return cut(value, len(spec.shape))
-    wrenches = [value] if isinstance(value, Wrench) else value
-    return [
-        msgspec.structs.replace(w, torque=cut(w.torque, 1), force=cut(w.force, 1), point=cut(w.point, 1))
-        for w in wrenches
-    ]
+    return with_vectors(value, partial(cut, axes=1))
 
 
 def _asking(robot: Robot, queries: str, names: list[str]) -> Callable[..., Any]:

@@ -253,15 +253,15 @@ class Administrator:
         """Returns whether requests would be answered: workers are ready, and the server is not stopping."""
         self._anyone = local_caller("a local process", allow_load=allow_load)
         self._answers: Mapping[str, Callable[[Request], dict[str, Any]]] = {
-            "list_robots": self._list_robots,
-            "describe_robot": self._describe_robot,
+            "list_robots": lambda request: {"robots": sorted(registry.served)},
+            "describe_robot": lambda request: registry.get(request.robot).described,
             "health": self._health,
             "stats": self._stats,
         }
         self._changes: Mapping[str, Callable[[Request], tuple[Served, dict[str, Any]]]] = {
             "load_robot": self._load_robot,
             "overlay_robot": self._overlay_robot,
-            "unload_robot": self._unload_robot,
+            "unload_robot": lambda request: (registry.remove(request.robot), {"robot": request.robot}),
         }
         """These return the robot loaded or unloaded as well."""
 
@@ -292,12 +292,6 @@ class Administrator:
             if row.role is Role.LOAD:
                 record_refused(caller, request.query, request.robot, refusal)
             raise
-
-    def _list_robots(self, request: Request) -> dict[str, Any]:
-        return {"robots": sorted(self._registry.served)}
-
-    def _describe_robot(self, request: Request) -> dict[str, Any]:
-        return self._registry.get(request.robot).described
 
     def _load_robot(self, request: Request) -> tuple[Served, dict[str, Any]]:
         path = "inputs.urdf"
@@ -366,9 +360,6 @@ class Administrator:
         for row in CERTIFIED:
             with suppress(ResourceExhaustedError):  # other queries may still be small enough
                 robot.prepare([row])
-
-    def _unload_robot(self, request: Request) -> tuple[Served, dict[str, Any]]:
-        return self._registry.remove(request.robot), {"robot": request.robot}
 
     def _health(self, request: Request) -> dict[str, Any]:
         return {

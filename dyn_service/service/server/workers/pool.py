@@ -511,18 +511,19 @@ class Pool(Executor):
             self._due.add(task, due)
 
     def _refuse_if_late(self, task: Task, now_ns: int) -> None:
-        """Refuses a task past its deadline, or checks it again later: time spent compiling any kernel is excused.
-
-        So is all time until the task's own kernel is made.
-        """
-        waited = now_ns - task.received_ns
-        excused = waited if task.needs_kernel else self._clock.within_ns(task.received_ns, now_ns)
-        due = due_ns(task.head, task.received_ns, excused)
+        """Refuses a task past its deadline, or checks it again later."""
+        due = due_ns(task.head, task.received_ns, self._excused_ns(task, now_ns))
         if due is not None and due > now_ns:
             self._due.add(task, max(due, now_ns + _LOOK_NS))
             return
         self._waiting.discard(task)
-        self._refuse(task, jobs.late_error(task.head, waited, started=False))
+        self._refuse(task, jobs.late_error(task.head, now_ns - task.received_ns, started=False))
+
+    def _excused_ns(self, task: Task, now_ns: int) -> int:
+        """Returns the time that a task waited for kernels: all until its own is made, and while any is compiled."""
+        if task.needs_kernel:
+            return now_ns - task.received_ns
+        return self._clock.within_ns(task.received_ns, now_ns)
 
     def _dequeue(self, task: Task) -> bool:
         self._due.discard(task)
@@ -573,9 +574,7 @@ class Pool(Executor):
 
     def _begin(self, worker: WorkerHandle, task: Task) -> None:
         now = perf_counter_ns()
-        worker.excused_ns = (
-            now - task.received_ns if task.needs_kernel else self._clock.within_ns(task.received_ns, now)
-        )
+        worker.excused_ns = self._excused_ns(task, now)
         deadline_ns, least_ns = due_ns(task.head, task.received_ns, worker.excused_ns), self._paces.least_ns(task, now)
         if deadline_ns is not None and now + least_ns > deadline_ns and not task.needs_kernel:
             self._refuse(task, jobs.hopeless_error(task.head, least_ns))
@@ -673,18 +672,14 @@ class Pool(Executor):
             self._fork_server.kill(worker.number)  # it may still run if only its message could not be read
             self._fork_server.done(worker.number)
             self._clock.ended(worker.number)
-            if worker.task is not None:
-                self._try_again(worker.task, why)
+            if (task := worker.task) is not None:
+                task.losses += 1
+                self._wait_again(task, task.losses, _MAX_LOSSES, f"lost during {task.head.query}: {why}")
         now = perf_counter_ns()
         if not any(worker.has_started for worker in lost):  # the next one may fail in the same way
             self._next_start_ns = now + _RESTART_DELAY_NS
         self._fill_up(now)
         self._assign()
-
-    def _try_again(self, task: Task, why: str) -> None:
-        """Queues a task again whose worker was lost, or refuses it after several."""
-        task.losses += 1
-        self._wait_again(task, task.losses, _MAX_LOSSES, f"lost during {task.head.query}: {why}")
 
     def _wait_again(self, task: Task, lost: int, most: int, how: str) -> None:
         """Queues a task again, unless `lost` has reached `most`."""
