@@ -73,16 +73,16 @@ MOST_SUBSTEPS = 64
 """Most parts of a default step of rk4: 64 cost about as much as one step of `stick_slip`."""
 
 RESOLVED = 2e-7
-"""rad | m, largest allowed change of a position if a default step is halved. In motions of 60 robot files that are within
-1e-3 of `adaptive`, positions change by at most 1e-7; in others by 4e-6 and more somewhere, in few steps.
+"""rad | m, largest allowed change of a position if a default step is halved. In motions of 60 robot files that are
+within 1e-3 of `adaptive`, positions change by at most 1e-7; in others by 4e-6 and more somewhere, in few steps.
 """
 
 FAST = 0.05
 """rad | m in a step, summed over joints, above which steps are compared: errors of slower turns are below 1e-8."""
 
 _APART = (8, 32)
-"""Fewest and most steps from one comparison to the next; between these bounds, as many as there are members. A comparison
-costs three steps. Those of few members are computed together, which is faster than one by one.
+"""Fewest and most steps from one comparison to the next; between these bounds, as many as there are members. A
+comparison costs three steps. Those of few members are computed together, which is faster than one by one.
 """
 
 _NUMBERS = 1 << 18
