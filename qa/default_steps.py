@@ -1,21 +1,20 @@
-"""Default simulations of foreign robot files beside an integrator of high order: `python -m qa.default_steps FOLDER`.
+"""Default simulations of foreign robot files compared with a high order: `python -m qa.default_steps FOLDER`.
 
-Each file moves for one second from a random position at rest, under gravity alone, by `simulate` as it is by default,
-and by `adaptive` with its tolerance of 1e-12 a step; where that needs too long, by SciPy's LSODA with 1e-9. An error is
-the largest difference of a position or velocity, relative to 1 and to the largest of that entry. A line for each file
-that does not agree, then the totals. Status 1 if one is wrong.
+Each file moves for one second from a random position at rest, under gravity alone, by the default of `simulate`, and
+by a reference: `adaptive` with its tolerance of 1e-12 a step, or, if that takes too long, SciPy's LSODA with 1e-9. The
+error is the largest difference of a position or velocity, relative to 1 and to the largest of that entry. Prints a line
+for each file that does not agree, then the totals. Exit status 1 if a file is wrong.
 
     agrees      error at most 1e-3
-    coarse      larger, and reduced to 0.4 by half of the step: the error of a step of order 2 or 4 falls with it, and
-                that of an unstable step does not
+    coarse      larger, but half of the step reduces it to 0.4 or less, which it does not for unstable steps
     refused     simulate raised an error; its class is counted
-    sensitive   a change of 1e-6 of the first position changes the motion of the reference by more than 1e-3: nothing
-                with the rounding of a step could agree
-    unjudged    no reference in the time, of the processor, that a file has
+    sensitive   a change of 1e-6 of the first position changes the motion of the reference by more than 1e-3:
+                rounding alone prevents agreement
+    unjudged    the reference takes more than the CPU time for a file
     wrong       anything else
 
-Where `stick_slip` was used, friction is exact, and smoothed in the reference. The difference of two references with the
-width and twice the width, which has the size of what the width changes, is added to what is allowed.
+`stick_slip` has exact friction, the reference smoothed friction. So the allowed error of `stick_slip` includes the
+difference of two references, with the width and with twice the width.
 """
 
 from __future__ import annotations
@@ -49,13 +48,15 @@ def reference(robot: Robot, q: Array) -> Array:
         motion = robot.simulate(q, np.zeros(robot.nv), dt=0.01, steps=100, every=10, integrator="adaptive")
         return np.hstack([motion.q, motion.v])
     except DynError:
-        at, still = robot.configuration, np.zeros(robot.nv)
+        configuration, rest = robot.configuration, np.zeros(robot.nv)
 
         def rate(t: float, x: Array) -> Array:
-            q, v = x[: at.nq], x[at.nq :]
-            return np.concatenate([at.rate(q, v), robot.forward_dynamics(at.normalised(q), v, still)])
+            q, v = x[: configuration.nq], x[configuration.nq :]
+            return np.concatenate(
+                [configuration.rate(q, v), robot.forward_dynamics(configuration.normalised(q), v, rest)]
+            )
 
-        start, times = np.concatenate([q, still]), np.linspace(0.0, 1.0, 11)
+        start, times = np.concatenate([q, rest]), np.linspace(0.0, 1.0, 11)
         return np.asarray(solve_ivp(rate, (0.0, 1.0), start, "LSODA", times, rtol=1e-9, atol=1e-12).y.T)
 
 
@@ -77,12 +78,12 @@ def judged(path: Path) -> tuple[str, str]:
     if not robot.nv:
         return "unread", "nothing moves"
     q = robot.configuration.unit(robot.random_configuration(seed=0), "q")
-    asked: dict[str, Any] = {"dt": DT, "steps": STEPS, "every": EVERY}
+    options: dict[str, Any] = {"dt": DT, "steps": STEPS, "every": EVERY}
     try:
-        motion = robot.simulate(q, np.zeros(robot.nv), **asked)
+        motion = robot.simulate(q, np.zeros(robot.nv), **options)
     except DynError as fault:
         return "refused", f"{type(fault).__name__}: {fault.message}"
-    found, exact = np.hstack([motion.q, motion.v]), reference(robot, q)
+    states, exact = np.hstack([motion.q, motion.v]), reference(robot, q)
     scale = 1.0 + np.abs(exact).max(axis=0)
 
     def error(x: Array, y: Array) -> float:
@@ -90,19 +91,19 @@ def judged(path: Path) -> tuple[str, str]:
 
     by_friction = motion.integrator == "stick_slip" and "friction" in robot.description.passive
     smoothing = 2.0 * error(reference(smoother(robot), q), exact) if by_friction else 0.0
-    far, how = error(found, exact), motion.integrator + (", in parts" if motion.substeps > 1 else "")
-    if far <= CLOSE + smoothing:
-        return "agrees", how
+    distance, method = error(states, exact), motion.integrator + (", in parts" if motion.substeps > 1 else "")
+    if distance <= CLOSE + smoothing:
+        return "agrees", method
     parts: Any = 2 * motion.substeps
-    asked |= {"dt": DT / parts, "steps": parts * STEPS, "every": parts * EVERY, "integrator": motion.integrator}
-    half = robot.simulate(q, np.zeros(robot.nv), **asked)
+    options |= {"dt": DT / parts, "steps": parts * STEPS, "every": parts * EVERY, "integrator": motion.integrator}
+    half = robot.simulate(q, np.zeros(robot.nv), **options)
     far_half = error(np.hstack([half.q, half.v]), exact)
-    if far_half <= HALVED * far + smoothing:
-        return "coarse", f"{how}: error {far:.2g}, with half of the step {far_half:.2g}"
-    moved = robot.integrate(q, np.full(robot.nv, CHANGE), 1.0)
-    if error(reference(robot, moved), exact) > SENSITIVE:
-        return "sensitive", how
-    return "wrong", f"{how}: error {far:.2g}, with half of the step {far_half:.2g}, of friction {smoothing:.2g}"
+    if far_half <= HALVED * distance + smoothing:
+        return "coarse", f"{method}: error {distance:.2g}, with half of the step {far_half:.2g}"
+    moved_q = robot.integrate(q, np.full(robot.nv, CHANGE), 1.0)
+    if error(reference(robot, moved_q), exact) > SENSITIVE:
+        return "sensitive", method
+    return "wrong", f"{method}: error {distance:.2g}, with half of the step {far_half:.2g}, of friction {smoothing:.2g}"
 
 
 def _one(path: Path, seconds: int, answer: Any) -> None:
@@ -119,12 +120,12 @@ def verdicts(paths: list[Path], seconds: int) -> Iterator[tuple[Path, str, str]]
     """Yields the verdict of each file, made in a process of its own that has so many seconds of processor time."""
     fork = multiprocessing.get_context("fork")
     for path in paths:
-        here, there = fork.Pipe(duplex=False)
-        worker = fork.Process(target=_one, args=(path, seconds, there))
+        receiver, sender = fork.Pipe(duplex=False)
+        worker = fork.Process(target=_one, args=(path, seconds, sender))
         worker.start()
-        there.close()
+        sender.close()
         try:
-            verdict, how = here.recv()
+            verdict, how = receiver.recv()
         except EOFError:
             verdict, how = "unjudged", "no answer in time"
         worker.join()
@@ -138,16 +139,16 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=0, help="at most so many, evenly from all; 0: all")
     parser.add_argument("--part", default="1/1", help="K/N: every N-th of them, from the K-th on")
     parser.add_argument("--seconds", type=int, default=60, help="of processor time, for each file")
-    chosen = parser.parse_args()
-    paths = sorted(p for p in chosen.folder.rglob("*") if p.suffix in ENDINGS and p.is_file())
-    paths = paths[:: max(1, len(paths) // chosen.files)] if chosen.files else paths
-    first, every = map(int, chosen.part.split("/"))
+    arguments = parser.parse_args()
+    paths = sorted(p for p in arguments.folder.rglob("*") if p.suffix in ENDINGS and p.is_file())
+    paths = paths[:: max(1, len(paths) // arguments.files)] if arguments.files else paths
+    first, stride = map(int, arguments.part.split("/"))
     totals: Counter[tuple[str, str]] = Counter()
     try:
-        for path, verdict, how in verdicts(paths[first - 1 :: every], chosen.seconds):
+        for path, verdict, how in verdicts(paths[first - 1 :: stride], arguments.seconds):
             totals[verdict, how.partition(":")[0]] += 1
             if verdict not in ("agrees", "unread"):
-                print(f"{verdict}  {path.relative_to(chosen.folder)}  {how}", flush=True)
+                print(f"{verdict}  {path.relative_to(arguments.folder)}  {how}", flush=True)
     except KeyboardInterrupt:  # the totals so far
         pass
     for (verdict, kind), count in sorted(totals.items()):

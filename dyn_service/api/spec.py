@@ -57,7 +57,7 @@ Kind = Literal[
     position                   joint positions, (nq,); the first input of this kind is the robot's position
     velocity, acceleration     of the joints, (nv,)
     effort, momentum           of the joints, (nv,), and the mass matrix: they scale with each joint's inertia
-    load                       of an output: what joints carry, or their efforts by another matrix than the mass matrix
+    load                       of an output: loads of joints, or their efforts by a matrix other than the mass matrix
     gain                       of a controller
     weight                     of the entries of joint efforts or accelerations, (nv,)
     gravity                    (3,); default: the robot's own
@@ -288,7 +288,7 @@ class Row:
 
     @cached_property
     def has_loads(self) -> bool:
-        """Whether an input or output is an effort or load of joints, which joints that close loops change."""
+        """Whether an input or output is an effort or load of joints, which closed loops change."""
         return any(spec.kind in ("effort", "load") for spec in (*self.inputs.values(), *self.outputs.values()))
 
     @cached_property
@@ -778,8 +778,8 @@ def _answer(method: str, answer: Any) -> tuple[dict[str, Spec], dict[str, Names]
     if not outputs:
         raise TypeError(f"{method}: the return annotation declares no outputs")
     first = next(iter(outputs.values()))
-    listed = [name for name in names if name not in outputs and declared[name] not in (str, int)]
-    labels = {name: _metadata(declared[name], Names) or Names(str(first.shape[0])) for name in listed}
+    label_names = [name for name in names if name not in outputs and declared[name] not in (str, int)]
+    labels = {name: _metadata(declared[name], Names) or Names(str(first.shape[0])) for name in label_names}
     return outputs, labels, answer
 
 

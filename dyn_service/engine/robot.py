@@ -172,7 +172,7 @@ class Robot(RobotQueries):
             mimic: Whether joints that mimic others follow them, so that q, v and tau contain only the mimicked ones;
                 False: each joint moves by itself, as in a hand with a motor per finger.
             loops: Of a file with closed loops of links: "closed" refuses efforts, accelerations and what follows from
-                them, because what the closing joints carry is not computed; "cut" computes with the tree that is left.
+                them, because the forces of the closing joints are not computed; "cut" computes with the tree alone.
 
         Raises:
             UrdfError: The description is malformed; the message contains file, line, element and cause.
@@ -1134,7 +1134,7 @@ class Robot(RobotQueries):
 
     @property
     def impossible_inertia(self) -> str:
-        """Which links have an inertia that no body has, as text."""
+        """The links with an inertia that no body has, as text."""
         links = zip(self._tree.links, self._tree.inertia, self._weld.body, strict=True)
         names = [f"'{name}'" for name, inertia, body in links if body >= 0 and not is_possible(inertia)]
         return f"no body has the inertia of {'link' if len(names) == 1 else 'links'} {', '.join(names)}"

@@ -83,8 +83,8 @@ class Reporting:
         """
         yield
         notes = [run().check.notes for run in item.stash.get(_RUNS, [])]
-        if ended := [why for run_notes in notes for why in run_notes.ended]:
-            pytest.fail("; ".join(ended), pytrace=False)
+        if causes := [why for run_notes in notes for why in run_notes.ended]:
+            pytest.fail("; ".join(causes), pytrace=False)
         unjudged = [measure.what for run_notes in notes for measure in run_notes.unjudged]
         if unjudged:
             pytest.fail(

@@ -104,7 +104,7 @@ def certified(
         return _parametric(links, signature, build, trace)
     tree = frames.kernel_trees(links, signature, frames.welded(links))
 
-    def made(form: Form, model: Any, refused: float | None = None) -> tuple[Kernel, Certificate]:
+    def build_on(form: Form, model: Any, refused: float | None = None) -> tuple[Kernel, Certificate]:
         whole = trace(model, signature)
         kernel = build(whole)
         reference, parts = _reference(links, signature, trace, whole)
@@ -116,9 +116,9 @@ def certified(
         return kernel, Certificate(signature.name, form, *largest, refused=refused)
 
     if not signature.in_chosen_frames:
-        return made("link frames", tree)
-    chosen = made("chosen frames", frames.kernel_trees(links, signature, frames.cheapest_frames(links)))
-    return chosen if chosen[1].error <= 1.0 else made("link frames", tree, refused=chosen[1].error)
+        return build_on("link frames", tree)
+    candidate = build_on("chosen frames", frames.kernel_trees(links, signature, frames.cheapest_frames(links)))
+    return candidate if candidate[1].error <= 1.0 else build_on("link frames", tree, refused=candidate[1].error)
 
 
 MAX_STRAIGHT = 100_000
@@ -135,9 +135,9 @@ def _straight(model: Any, signature: Signature) -> Graph | Staged:
 def _reference(
     links: Tree, signature: Signature, trace: Callable[..., Any], whole: Graph | Rolled | Staged
 ) -> tuple[Callable[..., Any], list[Difference]]:
-    """Returns what traces the form that a kernel is compared with: straight-line code, unless that is too large.
+    """Returns the function that traces the reference of a kernel: straight-line code, or loops if that is too large.
 
-    Then also the difference of both forms for a robot of few bodies of the same kinds: loops share the faults of loops.
+    Loops share the faults of loops, so then also returns the difference of both forms for a few bodies of each kind.
     """
     bodies = _sample(links)
     if not whole.is_rolled or whole.operations <= MAX_STRAIGHT or len(bodies) == len(links):
@@ -169,11 +169,11 @@ def _parametric(
     whole = trace(model, signature)
     kernel = build(whole)
     reference, parts = _reference(links, signature, trace, whole)
-    found: list[Difference] = []
+    errors: list[Difference] = []
     massless = signature.inverts_mass_matrix and massless_joint(frames.welded(links).tree) is not None
     for tree in drawn_numbers(_solid(links) if massless else links):
         model = frames.kernel_tree(tree, signature.bodies)
-        given = reference(model, signature.of_numbers)
+        expected = reference(model, signature.of_numbers)
         parametric = [operand for operand in signature.inputs if operand.kind == "overlay"]
         numbers = zip(parametric, parameters_of(model.tree).values(), strict=True)
         constant = {o.name: x if x.size else np.zeros(o.shape) for o, x in numbers}
@@ -188,10 +188,10 @@ def _parametric(
         def rounded(inputs: Sequence[Array], entered: Any = entered) -> list[Array]:
             return _runs(whole, entered(inputs))
 
-        found.append(difference(lambda *inputs, entered=entered: kernel(*entered(inputs)), given, tree, rounded))
-    compared = found if found[-1].states else found[:-1]  # the tree with locked joints may have no finite result
-    states = min(each.states for each in compared)
-    return kernel, Certificate(signature.name, "link frames", *max([*found, *parts])._replace(states=states))
+        errors.append(difference(lambda *inputs, entered=entered: kernel(*entered(inputs)), expected, tree, rounded))
+    compared = errors if errors[-1].states else errors[:-1]  # the tree with locked joints may have no finite result
+    states = min(error.states for error in compared)
+    return kernel, Certificate(signature.name, "link frames", *max([*errors, *parts])._replace(states=states))
 
 
 def drawn_numbers(links: Tree) -> Iterator[Tree]:

@@ -109,9 +109,9 @@ def part_of(tree: Tree, bodies: Sequence[int]) -> Tree:
     No joint of it is locked, and its limits, which no kernel reads, are those of the tree.
     """
     index, followed = {i: n for n, i in enumerate(bodies)}, dict[int, int]()
-    for driven in tree.driven_bodies:  # if the mimicked joint is not among them, the first mimic joint replaces it
-        kept = [i for i in driven if i in index]
-        followed |= dict.fromkeys(kept, next(iter(kept), -1))
+    for group in tree.driven_bodies:  # if the mimicked joint is not among them, the first mimic joint replaces it
+        members = [i for i in group if i in index]
+        followed |= dict.fromkeys(members, next(iter(members), -1))
     fields = ("links", "joints", "inboard", "rotation", "origin", "inertia")
     entries: dict[str, Any] = {field: tuple(getattr(tree, field)[i] for i in bodies) for field in fields}
     rates = [n for i in bodies for n in range(tree.in_rates[i].start, tree.in_rates[i].stop)]

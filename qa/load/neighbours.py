@@ -1,7 +1,8 @@
-"""python -m qa.load.neighbours [--seconds S]: batches of one client beside others whose work is stopped.
+"""python -m qa.load.neighbours [--seconds S]: batches of one client while the work of others is stopped.
 
-The others send 20,000 states of forward dynamics ten times a second: one with 5 ms to answer each, or three that cancel
-each after 10 ms. Prints the batches per second alone and beside them; ends with 1 if less than half is left.
+The others send 20,000 states of forward dynamics ten times a second: one client with a deadline of 5 ms, or three that
+cancel each request after 10 ms. Prints the batches per second without and with these clients; exit status 1 if fewer
+than half are left.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from qa.load.clients import ROBOT, beside
 from qa.load.serving import served
 
 STOPPED = {"late": 1, "cancelled": 3}
-"""How many clients of each kind run beside; see `clients.busy`."""
+"""Number of other clients by kind; see `clients.busy`."""
 
 
 def batches(endpoint: str, duration_s: float) -> list[int]:
@@ -36,21 +37,21 @@ def batches(endpoint: str, duration_s: float) -> list[int]:
 
 
 def main() -> int:
-    """Runs both kinds; the exit status."""
+    """Runs both kinds, and returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each of the parts (default: 6)")
     seconds = parser.parse_args().seconds
     starved = False
     with served(quiet=True) as (endpoint, _):
         for kind, count in STOPPED.items():
-            alone = batches(endpoint, seconds)
-            with ExitStack() as others:
+            undisturbed = batches(endpoint, seconds)
+            with ExitStack() as stack:
                 for _ in range(count):
-                    others.enter_context(beside(endpoint, kind))
+                    stack.enter_context(beside(endpoint, kind))
                 crowded = batches(endpoint, seconds)
-            share = np.median(crowded) / np.median(alone)
+            share = np.median(crowded) / np.median(undisturbed)
             starved |= bool(share < 0.5)
-            print(f"{kind}: alone {alone}, beside {crowded} batches per second, {share:.2f} of alone", flush=True)
+            print(f"{kind}: batches per second {undisturbed} without, {crowded} with them: {share:.2f}", flush=True)
     return int(starved)
 
 

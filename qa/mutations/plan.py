@@ -436,7 +436,11 @@ STAGES: dict[str, tuple[str, ...]] = {
     "graph/middleware/pubsub.py": (*_NODE,),
     "graph/middleware/services.py": _NODE,
     "graph/bags/": _BAG,
-    "graph/bags/motions.py": ("tests/control/test_plant_truth.py", "tests/view/test_motions.py", "tests/studies/test_study.py"),
+    "graph/bags/motions.py": (
+        "tests/control/test_plant_truth.py",
+        "tests/view/test_motions.py",
+        "tests/studies/test_study.py",
+    ),
     "graph/bags/requests.py": (
         "tests/graph/bags/test_requests.py",
         "tests/graph/bags/test_engines.py",

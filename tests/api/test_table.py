@@ -128,8 +128,10 @@ def test_repr_of_a_result_gives_shapes_units_and_first_entries() -> None:
         "    actuation: (1000, 8) N m | N: 0, 6, 12, 18, ...",
         "    constraint: (1000, 8, 6) N m, N: 0, 1, 2, 3, ...)",
     ]
-    moved = Trajectory(np.array([0.0, 0.5]), np.full((2, 1), np.pi), np.zeros((2, 0)), integrator="rk4", substeps=3)
-    assert repr(moved) == (
+    trajectory = Trajectory(
+        np.array([0.0, 0.5]), np.full((2, 1), np.pi), np.zeros((2, 0)), integrator="rk4", substeps=3
+    )
+    assert repr(trajectory) == (
         "Trajectory(\n    t: (2,) s: 0, 0.5\n    q: (2, 1) rad | m: 3.142, 3.142\n    v: (2, 0) rad/s | m/s: \n"
         "    integrator: rk4\n    substeps: 3)"
     )
@@ -149,13 +151,13 @@ def test_queries_of_theory_have_sections_of_their_own() -> None:
     }
     assert sections["Queries of theory"] == theory
     assert sections["Queries on a robot"] == {row.name for row in QUERIES.values() if not row.theory}
-    shown: dict[str, set[str]] = {}
+    help_sections: dict[str, set[str]] = {}
     for part in pydoc.plain(pydoc.render_doc(Robot)).split("Methods inherited from ")[1:]:
         names = re.findall(r"^ \|  (\w+)\(", part, re.MULTILINE)
-        shown[part.partition(":")[0].rpartition(".")[2]] = set(names)
+        help_sections[part.partition(":")[0].rpartition(".")[2]] = set(names)
     of_robot = {row.name for row in ROWS if hasattr(RobotQueries, row.name)}
-    assert shown["TheoryQueries"] == theory & of_robot
-    assert shown["RobotQueries"] & of_robot == of_robot - theory - set(vars(Robot))
+    assert help_sections["TheoryQueries"] == theory & of_robot
+    assert help_sections["RobotQueries"] & of_robot == of_robot - theory - set(vars(Robot))
     assert vars(TheoryQueries).keys() >= theory & of_robot
 
 

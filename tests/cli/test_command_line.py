@@ -478,7 +478,7 @@ def test_call_asks_what_it_lists(tcp_server: Server, pendulum: Robot, dyn_here: 
 
 def test_call_warns_beyond_limits(tcp_server: Server, panda: Robot, dyn_here: Here) -> None:
     """In the caller's order of joints, and at each state; the answer stays the same."""
-    where = ["--server", tcp_server.endpoints[0], "--timeout", str(WAIT_S), "--robot", "panda"]
+    options = ["--server", tcp_server.endpoints[0], "--timeout", str(WAIT_S), "--robot", "panda"]
     names = list(reversed(panda.joint_names))
     q, v, tau = np.zeros((3, panda.nv)).tolist()
     q[names.index("panda_joint4")] = -1.0  # zero is beyond its limits
@@ -486,22 +486,22 @@ def test_call_warns_beyond_limits(tcp_server: Server, panda: Robot, dyn_here: He
     values = [f"{name}={numbers}" for name, numbers in (("q", q), ("v", v), ("tau", tau))] + [
         f"names={','.join(names)}"
     ]
-    status, out, err = dyn_here("call", "forward_dynamics", *values, *where)
+    status, out, err = dyn_here("call", "forward_dynamics", *values, *options)
     assert (status, len(json.loads(out)["a"])) == (0, panda.nv)
     first, second, third = names[-1], names[-2], names[-3]
     limits, places = panda.limits, {name: k for k, name in enumerate(panda.joint_names)}
     lower, upper = limits.lower[places[first]], limits.upper[places[first]]
     speed, effort = limits.velocity[places[second]], limits.effort[places[third]]
-    told = [line for line in err.splitlines() if line.startswith("warning:")]
-    assert told == [
+    warnings = [line for line in err.splitlines() if line.startswith("warning:")]
+    assert warnings == [
         f"warning: q of joint '{first}' is 90, beyond its limits {lower:g} to {upper:g} (rad | m)",
         f"warning: v of joint '{second}' is -3, beyond its limits {-speed:g} to {speed:g} (rad/s | m/s)",
         f"warning: tau of joint '{third}' is 100, beyond its limits {-effort:g} to {effort:g} (N m | N)",
     ]
-    within = [-1.0 if name == "panda_joint4" else 0.0 for name in panda.joint_names]
-    states = [within, *([90.0, *within[1:]] for _ in range(3))]
-    told = dyn_here("call", "gravity_forces", f"q={states}", *where)[2].splitlines()
-    assert [line for line in told if "warning" in line] == [
+    q_within = [-1.0 if name == "panda_joint4" else 0.0 for name in panda.joint_names]
+    states = [q_within, *([90.0, *q_within[1:]] for _ in range(3))]
+    warnings = dyn_here("call", "gravity_forces", f"q={states}", *options)[2].splitlines()
+    assert [line for line in warnings if "warning" in line] == [
         f"warning: q of joint '{first}' at state [1] is 90, beyond its limits {lower:g} to {upper:g} (rad | m)"
     ]
 

@@ -299,28 +299,37 @@ def test_names_say_which_launch_they_belong_to(
     def dyn(*words: str) -> str:
         return CliRunner().invoke(app, list(words), catch_exceptions=False).output
 
-    with nodes_in(tmp_path / "a") as one, nodes_in(tmp_path / "b") as two:
-        for nodes, names in ((one, ("/plant", "/server")), (two, ("/plant",))):
+    with nodes_in(tmp_path / "a") as first_nodes, nodes_in(tmp_path / "b") as second_nodes:
+        for nodes, names in ((first_nodes, ("/plant", "/server")), (second_nodes, ("/plant",))):
             announce_launch(nodes.folder, {"XDG_RUNTIME_DIR": str(tmp_path)})
             for name in names:
                 nodes.make(name).services()
-            if nodes is one:  # a single launch needs no folder
+            if nodes is first_nodes:  # a single launch needs no folder
                 assert dyn("node", "list") == "/plant\n/server\n"
                 assert "/server/get_state\n" in dyn("service", "list")
         assert dyn("node", "list").splitlines() == [
-            f"/plant  {one.folder}", f"/plant  {two.folder}", f"/server  {one.folder}",
+            f"/plant  {first_nodes.folder}", f"/plant  {second_nodes.folder}", f"/server  {first_nodes.folder}",
         ]  # fmt: skip
-        assert f"/server/get_state  {one.folder}\n" in dyn("service", "list")
-        assert f"/plant/get_state  {two.folder}\n" in dyn("service", "list")
+        assert f"/server/get_state  {first_nodes.folder}\n" in dyn("service", "list")
+        assert f"/plant/get_state  {second_nodes.folder}\n" in dyn("service", "list")
         for words, end in (
-            (("service", "call", "/server/get_stat"), f"; did you mean '/server/get_state'? It is in {one.folder}"),
-            (("node", "info", "/servr"), f"; did you mean '/server'? It is in {one.folder}"),
-            (("node", "info", "/plnt"), f"; did you mean '/plant'? It is in {one.folder} and {two.folder}"),
-            (("node", "info", "/x"), f"; the nodes are /plant, /server in {one.folder}; /plant in {two.folder}"),
+            (
+                ("service", "call", "/server/get_stat"),
+                f"; did you mean '/server/get_state'? It is in {first_nodes.folder}",
+            ),
+            (("node", "info", "/servr"), f"; did you mean '/server'? It is in {first_nodes.folder}"),
+            (
+                ("node", "info", "/plnt"),
+                f"; did you mean '/plant'? It is in {first_nodes.folder} and {second_nodes.folder}",
+            ),
+            (
+                ("node", "info", "/x"),
+                f"; the nodes are /plant, /server in {first_nodes.folder}; /plant in {second_nodes.folder}",
+            ),
         ):
-            with pytest.raises(NotFoundError) as caught:
+            with pytest.raises(NotFoundError) as error:
                 dyn(*words)
-            assert str(caught.value).endswith(end)
+            assert str(error.value).endswith(end)
 
 
 def test_a_topic_of_two_launches_is_never_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,34 +337,36 @@ def test_a_topic_of_two_launches_is_never_mixed(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(topic_tools, "LOOK_S", 0.0)  # for new publishers, in each turn
     for name in "ab":
         (tmp_path / name).mkdir()
-    with nodes_in(tmp_path / "a") as one, nodes_in(tmp_path / "b") as two:
-        discovery, heard, said = Discovery({"XDG_RUNTIME_DIR": str(tmp_path)}), [], []
-        for nodes in (one, two):
+    with nodes_in(tmp_path / "a") as first_nodes, nodes_in(tmp_path / "b") as second_nodes:
+        discovery, texts, notes = Discovery({"XDG_RUNTIME_DIR": str(tmp_path)}), [], []
+        for nodes in (first_nodes, second_nodes):
             announce_launch(nodes.folder, {"XDG_RUNTIME_DIR": str(tmp_path)})
         assert discovery.launch_of("/x") is None
-        first = one.make("/plant").create_publisher(String, "x")
-        with listening("/x", "std_msgs/msg/String", discovery, said.append) as subscription:
-            later = two.make("/plant").create_publisher(String, "x")
+        first = first_nodes.make("/plant").create_publisher(String, "x")
+        with listening("/x", "std_msgs/msg/String", discovery, notes.append) as subscription:
+            second = second_nodes.make("/plant").create_publisher(String, "x")
             assert [entry.pid for entry in discovery.entries()] == [os.getpid()] * 2
             assert len(discovery.entries("/x")) == 1
             received = frames(subscription, discovery, 0.01)
 
             def both() -> bool:
                 first.publish(String("first"))
-                later.publish(String("later"))
+                second.publish(String("later"))
                 frame = next(received)
                 if frame is not None:
-                    heard.append(decode(String, bytes(frame)).data)
-                return len(heard) >= 20
+                    texts.append(decode(String, bytes(frame)).data)
+                return len(texts) >= 20
 
-            for nodes in (one, two):
+            for nodes in (first_nodes, second_nodes):
                 nodes.turns(1)
-            one.until(both)
-        assert set(heard) == {"first"}
-        with pytest.raises(FailedPreconditionError, match=naming("'/x'", str(one.folder), str(two.folder))):
+            first_nodes.until(both)
+        assert set(texts) == {"first"}
+        with pytest.raises(
+            FailedPreconditionError, match=naming("'/x'", str(first_nodes.folder), str(second_nodes.folder))
+        ):
             Discovery({"XDG_RUNTIME_DIR": str(tmp_path)}).entries("/x")  # one that begins now has to choose
-        one.end(one.all[0])  # the first launch has ended
-        assert discovery.launch_of("/x") == two.folder
+        first_nodes.end(first_nodes.all[0])  # the first launch has ended
+        assert discovery.launch_of("/x") == second_nodes.folder
 
 
 def test_shells_complete_names(dyn: Dyn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

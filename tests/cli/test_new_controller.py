@@ -56,7 +56,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def own_tests(package: Path, *options: str) -> str:
-    """What the package's own tests print."""
+    """Returns what the tests of the package print."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
         cwd=package,

@@ -568,5 +568,5 @@ def test_after_a_pause_a_position_is_as_far_as_ten_milliseconds_ago() -> None:
         for _ in range(50):
             points.advance(np.zeros(1), np.zeros(1, dtype=bool), moves=True)
         points.take("position", np.array([way]), np.zeros(1), np.zeros(1))
-        to = points.advance(np.zeros(1), np.zeros(1, dtype=bool), moves=True)
-        assert to.position[0] == pytest.approx(first, rel=1e-9), way
+        set_point = points.advance(np.zeros(1), np.zeros(1, dtype=bool), moves=True)
+        assert set_point.position[0] == pytest.approx(first, rel=1e-9), way

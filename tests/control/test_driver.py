@@ -89,7 +89,7 @@ def test_what_is_no_number_stops_the_robot_and_is_given_to_nobody(
     state = plant.state()
     assert np.isfinite([*state.position, *state.velocity, *state.effort]).all()
     assert plant.counters.stale_readings == 4
-    assert [one.message for one in caplog.records] == [
+    assert [record.message for record in caplog.records] == [
         "the driver read numbers that are not finite: the robot stops",
         "the robot is stopped: driver at 0.004 s: it read numbers that are not finite",
     ]

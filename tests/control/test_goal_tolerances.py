@@ -197,9 +197,9 @@ def test_the_time_of_a_goal_means_what_it_does_in_ros2_controllers(arm: Robot, l
     loop = ClosedLoop(plant, controller.answer, every=2)
     loop.run(0.05)
     assert controller.law.tolerances.goal_time_s == ends_after_s
-    offered = controller.law.offer(goal(arm.joint_names, [[0.2, -0.15]], (0.4,)))
+    pending = controller.law.offer(goal(arm.joint_names, [[0.2, -0.15]], (0.4,)))
     loop.run(0.6)
-    assert offered.state == ("aborted" if ends_after_s == 0.0 else "following")
+    assert pending.state == ("aborted" if ends_after_s == 0.0 else "following")
 
 
 def test_a_time_of_a_goal_that_is_no_number_is_refused() -> None:

@@ -335,10 +335,10 @@ def test_a_law_that_takes_longer_than_its_period_is_named_as_the_cause(
     pendulum: Robot, update_ms: float, slow: bool
 ) -> None:
     """A law for 200 Hz whose states come at 28.57 Hz; with states at its rate no time is a cause."""
-    at = pendulum.configuration
+    configuration = pendulum.configuration
     texts = []
     for period_s in (0.035, 0.005):
-        following = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), 200.0)
+        following = ReferenceTracker(configuration, pendulum.fingerprint, hold_maker(configuration), 200.0)
         states = [state_of(pendulum, round(1e3 * k * period_s)) for k in range(1, 60)]
         updates_us = [900.0, 1e3 * update_ms, 1e3 * update_ms]
         texts.append([text for state in states if (text := following.rate_warning(state, updates_us))])

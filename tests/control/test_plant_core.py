@@ -546,8 +546,8 @@ def test_joints_that_steps_do_not_follow_get_others(
     """A damping that stops the pendulum within 0.25 ms or 0.1 ms: `auto` follows it, and one step of rk4 is refused."""
     inertia = float(pendulum.mass_matrix([0.0])[0, 0])
     wild = {"robot": "-", "overlay": {"joints": {"hinge": {"damping": rate * inertia}}}}
-    chosen = make_plant(pendulum, PlantParameters(**wild), session=7).robot.engine
-    assert (getattr(chosen, "integrator", "stick_slip"), chosen.substeps) == (integrator, substeps)
+    engine = make_plant(pendulum, PlantParameters(**wild), session=7).robot.engine
+    assert (getattr(engine, "integrator", "stick_slip"), engine.substeps) == (integrator, substeps)
     with pytest.raises(UnstableStepError, match=r"steps of 0.001 s of rk4 are unstable: joint 'hinge' is too light"):
         make_plant(pendulum, PlantParameters(**wild, integrator="rk4"), session=7)
     enough = math.ceil(rate * 1e-3 / 2.785)

@@ -386,8 +386,8 @@ def test_tau_of_a_recorded_row_was_held_from_the_previous_row_on(
     t, q, v, tau = table[:, 0], table[:, 3:5], table[:, 5:7], table[:, 7:9]
     np.testing.assert_allclose(t, 1e-3 * np.arange(1, 41), rtol=1e-12)
     assert np.array_equal(tau[1:], efforts[1:])
-    for after, same in ((1, True), (0, False)):
-        state = arm.step(q[:-1], v[:-1], tau[after : len(tau) - 1 + after], dt=1e-3)
+    for shift, same in ((1, True), (0, False)):
+        state = arm.step(q[:-1], v[:-1], tau[shift : len(tau) - 1 + shift], dt=1e-3)
         error = np.abs(np.concatenate([state.q - q[1:], state.v - v[1:]])).max()
         assert bool(error < 1e-12) is same, error  # the same steps of the same numbers: roundings
     np.savez(tmp_path / "recording.npz", **{"plant.plant": table, "plant.plant.columns": np.array(columns)})

@@ -484,15 +484,15 @@ def test_a_stop_names_the_joint_its_value_and_its_limit(caplog: pytest.LogCaptur
     quiet = running()
     quiet.turn(CYCLES + 1)
     assert (quiet.of.cause, quiet.of.reason) == ("missed", f"no command was accepted for {CYCLES * CYCLE_S:g} s")
-    beyond = running(beyond_limits="stop")
-    beyond.offer((0.0, -5.5))
-    assert beyond.of.reason == f"an effort is beyond its limit: -5.5 for {NAMES[1]}"
-    beyond = running(beyond_limits="stop")
-    beyond.offer((3.0, 0.0))
-    assert beyond.of.reason == f"an effort is beyond its rate: 3 for {NAMES[0]}"
-    beyond.turn()
-    assert beyond.offer()
-    assert beyond.of.reason == ""  # armed again
+    rig_with_stops = running(beyond_limits="stop")
+    rig_with_stops.offer((0.0, -5.5))
+    assert rig_with_stops.of.reason == f"an effort is beyond its limit: -5.5 for {NAMES[1]}"
+    rig_with_stops = running(beyond_limits="stop")
+    rig_with_stops.offer((3.0, 0.0))
+    assert rig_with_stops.of.reason == f"an effort is beyond its rate: 3 for {NAMES[0]}"
+    rig_with_stops.turn()
+    assert rig_with_stops.offer()
+    assert rig_with_stops.of.reason == ""  # armed again
 
 
 def test_stops_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -121,10 +121,10 @@ def test_dotted_names_exist() -> None:
 def test_names_listed_after_a_file_exist() -> None:
     absent, checked = [], 0
     for page in _PAGES:
-        for path, listed in _LISTED.findall(_prose(page)):
+        for path, names in _LISTED.findall(_prose(page)):
             holders, previous = _holders(path), ""
             assert holders, f"{page.name}: {path}.py"
-            for name in re.findall(r"`(\.?[A-Za-z_]\w*(?:\.\w+)*)", listed):
+            for name in re.findall(r"`(\.?[A-Za-z_]\w*(?:\.\w+)*)", names):
                 full = f"{previous}{name}" if name.startswith(".") else name
                 previous = full.rpartition(".")[0]
                 checked += 1

@@ -55,12 +55,12 @@ KINEMATIC = (
     "momentum_regressor", "energy_regressor", "difference", "neutral", "random_configuration", "centroidal_derivatives",
     "point_motion_derivatives",
 )  # fmt: skip
-"""Motion, and what it and the masses of the links determine by themselves, whatever the loops carry."""
+"""Queries about motion, momentum and energy, whose answers do not depend on the forces in the loops."""
 
 
-def called(of: Any, query: str) -> Any:
-    vectors, numbers = sample(of, query)
-    return getattr(of, query)(*vectors.values(), **numbers)
+def called(robot: Any, query: str) -> Any:
+    vectors, numbers = sample(robot, query)
+    return getattr(robot, query)(*vectors.values(), **numbers)
 
 
 @pytest.mark.parametrize("query", [name for name in QUERIES if name != "influence_operators"])
@@ -86,16 +86,16 @@ def test_by_choice_of_the_kernel(crank: Robot) -> None:
 
 def test_computations_lists_and_files(crank: Robot, tree: Robot, tmp_path: Path) -> None:
     q, v = crank.neutral(), np.zeros(crank.nv)
-    refused = pytest.raises(FailedPreconditionError, match="'wrist_pin'")
-    with refused:
+    refusal = pytest.raises(FailedPreconditionError, match="'wrist_pin'")
+    with refusal:
         crank.simulate(q, v, dt=1e-3, steps=1)
-    with refused:
+    with refusal:
         crank.evaluate(["link_poses", "mass_matrix"], q=q)
-    with refused:
+    with refusal:
         crank.verify(q, v, v)
-    with refused:
+    with refusal:
         crank.export(["inverse_dynamics"], tmp_path)
-    with refused:
+    with refusal:
         crank.export_fmu(tmp_path / "r.fmu")
     crank.prepare()
     assert crank.evaluate(["link_poses", "energy"], q=q, v=v).keys() == {"link_poses", "energy"}
@@ -104,7 +104,7 @@ def test_computations_lists_and_files(crank: Robot, tree: Robot, tmp_path: Path)
 
 
 def test_the_robots_differ(crank: Robot, tree: Robot) -> None:
-    """What answers depend on: a controller of the one does not drive the other."""
+    """The fingerprints differ, so that a controller of one robot does not drive the other."""
     assert crank.fingerprint != tree.fingerprint
     assert crank.receipt.fingerprint == crank.fingerprint
     assert [note.kind for note in tree.receipt.notes if "wrist_pin" in note.element] == ["reported"]
@@ -123,11 +123,11 @@ def test_over_the_wire(crank: Robot, tree: Robot) -> None:
         with Client(endpoint, timeout_s=WAIT_S) as client:
             remote = client.load_robot(closed())
             assert remote.description.loops == crank.description.loops
-            with pytest.raises(FailedPreconditionError) as there:
+            with pytest.raises(FailedPreconditionError) as remote_error:
                 remote.inverse_dynamics(q, v, v)
-            with pytest.raises(FailedPreconditionError) as here:
+            with pytest.raises(FailedPreconditionError) as local_error:
                 crank.inverse_dynamics(q, v, v)
-            assert str(there.value) == str(here.value)
+            assert str(remote_error.value) == str(local_error.value)
             with pytest.raises(FailedPreconditionError, match=r"simulate has no answer.*'wrist_pin'"):
                 remote.simulate(q, v, dt=1e-3, steps=2)
             assert_same(remote.link_poses(q), crank.link_poses(q))

@@ -347,19 +347,19 @@ def test_a_quaternion_whose_length_is_no_number_is_refused(version: int, folder:
 @pytest.mark.parametrize("version", [2, 3])
 def test_steps_too_long_for_damping_and_friction_are_refused(version: int, folder: Path) -> None:
     """When the unit is written; and when it steps, with another dt, friction that was changed, or where it moved to."""
-    of = robot("arm")
+    arm = robot("arm")
     with pytest.raises(UnstableStepError, match=r"steps of 2 s of rk4 are unstable: joint 'j %/1' is too light"):
-        of.export_fmu(folder / f"unwritten{version}.fmu", dt=2.0)
+        arm.export_fmu(folder / f"unwritten{version}.fmu", dt=2.0)
     assert not (folder / f"unwritten{version}.fmu").exists()
     place, joint = fmu(folder, "arm", version, friction=True), "j %/1"
-    still = of.configuration.neutral, np.zeros(of.nv), np.zeros(of.nv)
-    ease = np.linalg.inv(of.mass_matrix(still[0]))[-1, -1]
+    rest = arm.configuration.neutral, np.zeros(arm.nv), np.zeros(arm.nv)
+    ease = np.linalg.inv(arm.mass_matrix(rest[0]))[-1, -1]
 
     def damping(share: float) -> float:
         return share * 2.785 / (1e-3 * ease) - 0.2 / 0.1
 
     unit = Unit(place)
-    unit.begin(*still, **{f"damping.{joint}": damping(0.98)})
+    unit.begin(*rest, **{f"damping.{joint}": damping(0.98)})
     assert unit.step(0.0, 0.01) == 0
     assert unit.set({f"damping.{joint}": damping(1.03)}) == 0
     assert unit.step(0.01, 0.01) == 3
@@ -371,7 +371,7 @@ def test_steps_too_long_for_damping_and_friction_are_refused(version: int, folde
     assert unit.set({f"friction.{joint}": 0.2}) == 0
     assert unit.step(0.01, 0.01) == 0
     longer = Unit(place)
-    longer.begin(*still, dt=1.02 * 2.785 / ((0.3 + 0.2 / 0.1) * ease))
+    longer.begin(*rest, dt=1.02 * 2.785 / ((0.3 + 0.2 / 0.1) * ease))
     assert longer.step(0.0, 1.02 * 2.785 / ((0.3 + 0.2 / 0.1) * ease)) == 3
     assert "is unstable at t = 0 s" in longer.messages[-1]
 

@@ -46,10 +46,10 @@ def hip() -> Robot:
     return robot(*HIP)
 
 
-def called(of: Any, query: str, method: str, lead: tuple[int, ...] = ()) -> Any:
-    vectors, numbers = sample(of, query, lead)
+def called(system: Any, query: str, method: str, lead: tuple[int, ...] = ()) -> Any:
+    vectors, numbers = sample(system, query, lead)
     option = QUERIES[query].kernel_option
-    return getattr(of, query)(*vectors.values(), **numbers, **({option: method} if option else {}))
+    return getattr(system, query)(*vectors.values(), **numbers, **({option: method} if option else {}))
 
 
 @pytest.mark.parametrize(("query", "method"), INVERTING)
@@ -92,9 +92,9 @@ def test_a_client_gets_the_error(hip: Robot) -> None:
         remote = client.robot("r")
         for ask in (lambda r: r.forward_dynamics(REST, REST, [1.0]), COMPUTATIONS["rk4"], COMPUTATIONS["stick_slip"]):
             texts = []
-            for each in (hip, remote):
+            for system in (hip, remote):
                 with pytest.raises(FailedPreconditionError) as error:
-                    ask(each)
+                    ask(system)
                 texts.append(str(error.value))
             assert texts[0] == texts[1]
         assert remote.inverse_dynamics(REST, REST, [1.0]) == hip.inverse_dynamics(REST, REST, [1.0])
@@ -166,12 +166,12 @@ def test_overlays_are_checked() -> None:
     healthy = robot(TRUNK, link("hip", (0.01, 0.01, 0.01)), joint("hip_joint", "trunk", "hip", "1 0 0"))
     assert healthy.forward_dynamics(REST, REST, [1.0]) == pytest.approx([100.0], rel=1e-12)
     bad = Overlay(links={"hip": Inertial(inertia=np.diag([-9e-6, 0.01, 0.01]))})
-    several = Overlay(links={"hip": Inertial(inertia=np.array([np.diag([x, 0.01, 0.01]) for x in (1e-5, -9e-6)]))})
+    overlay = Overlay(links={"hip": Inertial(inertia=np.array([np.diag([x, 0.01, 0.01]) for x in (1e-5, -9e-6)]))})
     for _ in range(2):
         with pytest.raises(FailedPreconditionError, match="'hip_joint' is -9e-06"):
             healthy.forward_dynamics(REST, REST, [1.0], overlay=bad)
         with pytest.raises(FailedPreconditionError, match=r"at state \[1\].*'hip_joint' is -9e-06"):
-            healthy.forward_dynamics(REST, REST, [1.0], overlay=several)
+            healthy.forward_dynamics(REST, REST, [1.0], overlay=overlay)
         assert healthy.forward_dynamics(REST, REST, [1.0]) == pytest.approx([100.0], rel=1e-12)
 
 
@@ -195,10 +195,10 @@ def test_floating_bases_and_followers() -> None:
 
 def test_a_branch_without_inertia_is_named_also_there() -> None:
     """A public humanoid has grippers without inertia, and impossible hips."""
-    both = robot(*HIP, '<link name="grip"/>', joint("close", "hip", "grip", "0 0 1"))
-    assert both.massless_joint == "close"
+    branch = robot(*HIP, '<link name="grip"/>', joint("close", "hip", "grip", "0 0 1"))
+    assert branch.massless_joint == "close"
     with pytest.raises(FailedPreconditionError, match="branch of joint 'close' has no inertia"):
-        both.forward_dynamics(np.zeros(2), np.zeros(2), np.zeros(2))
+        branch.forward_dynamics(np.zeros(2), np.zeros(2), np.zeros(2))
 
 
 def legs(
@@ -231,8 +231,10 @@ def test_an_inertia_that_vanishes_beside_its_mass_is_rounding() -> None:
 def test_small_robots_are_no_rounding(tiny: Robot) -> None:
     q, v = tiny.neutral(), np.zeros(tiny.nv)
     a = np.array([0.0] * 6 + [0.7, 1.3])
-    found = tiny.forward_dynamics(q, v, tiny.inverse_dynamics(q, v, a, gravity=(0, 0, 0)), gravity=(0, 0, 0))
-    np.testing.assert_allclose(found, a, rtol=1e-12, atol=1e-12)  # each joint on its own scale: rounding is 1e-16
+    accelerations = tiny.forward_dynamics(q, v, tiny.inverse_dynamics(q, v, a, gravity=(0, 0, 0)), gravity=(0, 0, 0))
+    np.testing.assert_allclose(
+        accelerations, a, rtol=1e-12, atol=1e-12
+    )  # each joint on its own scale: rounding is 1e-16
 
 
 def test_healthy_robots_are_bound_and_not_checked() -> None:

@@ -172,6 +172,6 @@ def test_columns_that_are_nearly_parallel_are_measured_across_all_before() -> No
     """Läuchli's columns: one pass of Gram and Schmidt leaves a basis that is not orthogonal, and gives e sqrt(2)."""
     e = 1e-7
     columns = np.vstack([np.ones(3), e * np.eye(3)])
-    chosen, lengths = _independent(columns, np.ones(3), 1e-10)
-    assert chosen == [0, 1, 2]
+    independent, lengths = _independent(columns, np.ones(3), 1e-10)
+    assert independent == [0, 1, 2]
     np.testing.assert_allclose(lengths, [1.0, e * math.sqrt(2.0), e * math.sqrt(1.5)], rtol=1e-6)  # 1e-16 / e

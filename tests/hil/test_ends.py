@@ -65,10 +65,10 @@ def test_a_law_that_fails_at_once_passes_no_assertion(setup: Callable[..., Setup
     for name, assertion in CHECKS.items():
         if name.startswith("overshoot"):  # of a joint of another robot
             continue
-        with pytest.raises((AssertionError, InvalidArgumentError)) as caught:
+        with pytest.raises((AssertionError, InvalidArgumentError)) as error:
             assertion(done.check)
         if not name.startswith("commanded"):  # nothing was commanded: that is no measure
-            assert "NameError: name 'undefined' is not defined (controller.py, line 52), at 0 s" in str(caught.value)
+            assert "NameError: name 'undefined' is not defined (controller.py, line 52), at 0 s" in str(error.value)
     assert "judged on 0 of 0.5 s only: the plant was never under command" in refused(
         done.check.velocity().within_limits
     )
@@ -114,8 +114,8 @@ def test_an_injected_fault_explains_what_it_causes_and_no_error_of_the_law(
 
 
 def test_a_fault_that_has_not_begun_explains_nothing(setup: Callable[..., Setup], cache: RobotCache) -> None:
-    away = "        if state.t > 0.2:\n            pull = pull + 1e4\n"
-    done = run(setup(away, rearm=False), cache, 0.6, Loss(0.1, from_s=0.5))
+    runaway = "        if state.t > 0.2:\n            pull = pull + 1e4\n"
+    done = run(setup(runaway, rearm=False), cache, 0.6, Loss(0.1, from_s=0.5))
     assert (
         unnamed(
             done.check.notes.ended,
@@ -133,12 +133,12 @@ def test_a_law_that_never_returns_fails_its_test_with_its_line(setup: Callable[.
     bench = open_bench("lockstep", setup(WAITS), cache, [], 0, wall_limit_s=2.0)
     handle = PlantHandle(bench)
     try:
-        with pytest.raises(DeadlineExceededError) as caught:
+        with pytest.raises(DeadlineExceededError) as error:
             bench.run_until(0.5)
     finally:
         sys.over = True
     try:
-        text = str(caught.value)
+        text = str(error.value)
         assert (
             unnamed(text, "after 2 s", re.compile(r"the plant's time is 0\.(09|1)"), "not 0.5 s", "--hil-wall-limit")
             == []

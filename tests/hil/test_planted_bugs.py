@@ -79,8 +79,8 @@ def run(tmp_path: Path, cache: RobotCache) -> Iterator[Callable[..., Run]]:
         del sys.modules[name]
 
 
-def said(run: Run, assertion: Callable[[Check], object]) -> str:
-    """What the assertion says; empty if it holds."""
+def message_of(run: Run, assertion: Callable[[Check], object]) -> str:
+    """Returns the message of the failed assertion; empty if it holds."""
     try:
         assertion(run.check)
     except AssertionError as error:
@@ -89,7 +89,7 @@ def said(run: Run, assertion: Callable[[Check], object]) -> str:
 
 
 def cell(sentence: str) -> str:
-    """What noticed the bug: a value beyond its bound, too little time under command, or nothing."""
+    """Returns what detected the bug: a value beyond its bound, too little time under command, or nothing."""
     return "" if not sentence else "time" if re.match(r"[^,;(]*: judged on|[^,;(]*: controller:", sentence) else "value"
 
 
@@ -103,17 +103,17 @@ def documented(title: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_what_notices_a_bug_is_documented(run: Callable[..., Run], bug: str) -> None:
+def test_the_table_of_detected_bugs_is_documented(run: Callable[..., Run], bug: str) -> None:
     done, late = run(bug), run(bug, Delay(0.5, from_s=1.5))
-    found = {name: cell(said(done, assertion)) for name, assertion in CHECKS.items()}
-    found[STOP] = cell(said(late, lambda check: check.safe_stop(after_s=1.5).below(0.4)))
-    table = documented("What notices which bug")
+    cells = {name: cell(message_of(done, assertion)) for name, assertion in CHECKS.items()}
+    cells[STOP] = cell(message_of(late, lambda check: check.safe_stop(after_s=1.5).below(0.4)))
+    table = documented("Which assertion detects which bug")
     if bug == "none":
-        assert set(found.values()) == {""}
-        assert set(found) == set(table) - {"assertion"}
+        assert set(cells.values()) == {""}
+        assert set(cells) == set(table) - {"assertion"}
     else:
         column = table["assertion"].index(bug)
-        assert found == {name: table[name][column] for name in found}
+        assert cells == {name: table[name][column] for name in cells}
 
 
 @pytest.mark.parametrize(
@@ -139,6 +139,6 @@ def test_what_notices_a_bug_is_documented(run: Callable[..., Run], bug: str) -> 
     ],
 )
 def test_the_assertion_carries_the_cause(run: Callable[..., Run], bug: str, words: list[str]) -> None:
-    sentence = said(run(bug), CHECKS["tracking().below(0.1)"])
+    sentence = message_of(run(bug), CHECKS["tracking().below(0.1)"])
     assert unnamed(sentence, *words) == []
     assert ("hint" in sentence) == (bug in ("sign", "order", "degrees"))

@@ -51,14 +51,14 @@ def test_an_error_at_rest_is_detected() -> None:
     """There only gravity acts, straight down: the states in which nearly vertical axes have their smallest efforts."""
     robot = Robot.from_urdf(random_urdf(3, movable=4))
     signature = robot.signature(QUERIES["inverse_dynamics"], "")
-    given = trace(frames.welded(robot.tree), signature)
-    kernel = interpreted(given)
+    graph = trace(frames.welded(robot.tree), signature)
+    kernel = interpreted(graph)
 
     def spoiled(q: np.ndarray, v: np.ndarray, a: np.ndarray, gravity: np.ndarray) -> Any:
         at_rest = (gravity == DEFAULT_GRAVITY).all(axis=-1) & ~v.any(axis=-1) & ~a.any(axis=-1)
         return kernel(q, v, a, gravity) * (1.0 + 1e-9 * at_rest[:, None])
 
-    assert certify.difference(spoiled, given, robot.tree).error > 1.0
+    assert certify.difference(spoiled, graph, robot.tree).error > 1.0
 
 
 @pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)

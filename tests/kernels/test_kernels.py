@@ -365,13 +365,15 @@ def test_kernels_under_each_others_names_are_compiled_again(own_store: Path) -> 
     expected = answers()
     names = [file.name for file in own_store.iterdir()]
     assert len(names) == 4
-    kept = {name: (own_store / name).read_bytes() for name in names}
-    for one, other in itertools.combinations(names, 2):
-        (own_store / one).write_bytes(kept[other])
-        (own_store / other).write_bytes(kept[one])
-        assert [name for name in names if store.load(name) is None] == [name for name in names if name in (one, other)]
+    contents = {name: (own_store / name).read_bytes() for name in names}
+    for first, second in itertools.combinations(names, 2):
+        (own_store / first).write_bytes(contents[second])
+        (own_store / second).write_bytes(contents[first])
+        assert [name for name in names if store.load(name) is None] == [
+            name for name in names if name in (first, second)
+        ]
         assert answers() == expected
-        assert {name: (own_store / name).read_bytes() for name in names} == kept
+        assert {name: (own_store / name).read_bytes() for name in names} == contents
 
 
 def test_folder_others_can_write_is_refused(own_store: Path) -> None:

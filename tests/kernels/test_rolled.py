@@ -331,7 +331,7 @@ def certificate_of(robot: Robot, row: str, method: str, loops: Any) -> Certifica
 def with_another_ratio(model: frames.KernelTree, signature: Signature) -> Rolled:
     """Loops with a fault that straight-line code has not: a follower's position and rates are wrong by 1e-6."""
     tree = model.tree
-    ratios = [1.0 if of == i else 1.0 + 1e-6 for i, of in enumerate(tree.mimicked_body)]
+    ratios = [1.0 if leader == i else 1.0 + 1e-6 for i, leader in enumerate(tree.mimicked_body)]
     inboard = [
         joint if x == 1.0 else joint.follower(joint.ratio * x) for joint, x in zip(tree.inboard, ratios, strict=True)
     ]
@@ -343,7 +343,9 @@ def without_followers(model: frames.KernelTree, signature: Signature) -> Rolled:
 
     def own(tree: Tree, x: Sequence[ex.Matrix]) -> ex.Matrix:
         assert isinstance(tree, RolledTree)
-        return summed(tree, [of * float(not led) for of, led in zip(x, tree.follows, strict=True)])
+        return summed(
+            tree, [value * float(not is_follower) for value, is_follower in zip(x, tree.follows, strict=True)]
+        )
 
     summed = kinematics.sum_over_driven_bodies
     with mock.patch.object(kinematics, "sum_over_driven_bodies", own):

@@ -99,19 +99,19 @@ def test_entries_of_nan_are_not_given(count: int) -> None:
     """A joint without an encoder has velocity NaN: neither NaN nor 0 may be computed with."""
     q, v, tau = state(6)
     messages = to_ros(AT, q, v, tau)
-    single, several = messages["joint_state"], messages["multi_dof_joint_state"]
+    single, multi = messages["joint_state"], messages["multi_dof_joint_state"]
     nans = [math.nan] * count
-    without_v = from_ros(AT, {**single, "velocity": nans + single["velocity"][count:]}, several)
+    without_v = from_ros(AT, {**single, "velocity": nans + single["velocity"][count:]}, multi)
     assert without_v.v is None
     assert without_v.tau is not None
-    without_tau = from_ros(AT, {**single, "effort": nans + single["effort"][count:]}, several)
+    without_tau = from_ros(AT, {**single, "effort": nans + single["effort"][count:]}, multi)
     assert without_tau.tau is None
     assert without_tau.v is not None
-    twists = [{"angular": dict.fromkeys("xyz", math.nan), "linear": dict.fromkeys("xyz", 0.0)}, *several["twist"][1:]]
-    assert from_ros(AT, single, {**several, "twist": twists}).v is None
-    others = {**single, "name": [*single["name"], "gripper"]}
-    others |= {field: [*single[field], math.nan] for field in ("position", "velocity", "effort")}
-    np.testing.assert_array_equal(from_ros(AT, others, several).v, from_ros(AT, single, several).v)
+    twists = [{"angular": dict.fromkeys("xyz", math.nan), "linear": dict.fromkeys("xyz", 0.0)}, *multi["twist"][1:]]
+    assert from_ros(AT, single, {**multi, "twist": twists}).v is None
+    with_gripper = {**single, "name": [*single["name"], "gripper"]}
+    with_gripper |= {field: [*single[field], math.nan] for field in ("position", "velocity", "effort")}
+    np.testing.assert_array_equal(from_ros(AT, with_gripper, multi).v, from_ros(AT, single, multi).v)
 
 
 MISSING: list[tuple[str, Any, str, list[str]]] = [

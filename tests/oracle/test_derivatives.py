@@ -223,9 +223,9 @@ def test_a_robot_without_mass_has_its_centre_at_the_origin() -> None:
         "<robot name='massless'><link name='base'/><link name='arm'/><joint name='joint' type='continuous'>"
         "<parent link='base'/><child link='arm'/><origin xyz='1 2 3'/></joint></robot>"
     )
-    found = interpreted_robot(Robot.from_text(text)).centroidal_derivatives(np.ones(1), np.ones(1), np.ones(1))
+    derivatives = interpreted_robot(Robot.from_text(text)).centroidal_derivatives(np.ones(1), np.ones(1), np.ones(1))
     for name in QUERIES["centroidal_derivatives"].outputs:
-        np.testing.assert_array_equal(getattr(found, name), 0.0, err_msg=name)
+        np.testing.assert_array_equal(getattr(derivatives, name), 0.0, err_msg=name)
 
 
 @pytest.mark.parametrize("turn", [0.0, 1e-12, 1e-3, 0.499, 0.501, 3.0, 30.0])

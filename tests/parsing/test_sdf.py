@@ -640,6 +640,6 @@ def test_a_real_one(name: str) -> None:
     path = path_of("panda_description/urdf/panda.urdf").parents[2] / "cassie_description" / "robots" / f"{name}.sdf"
     robot, text = Robot.from_file(path), path.read_text()
     assert robot.receipt.after.mass == pytest.approx(robot.receipt.before.mass)
-    told = robot.receipt.of_kind("loop")
-    joined = text.count("<joint ") - sum("loop" in note.text or "gearbox" in note.text for note in told)
+    loop_notes = robot.receipt.of_kind("loop")
+    joined = text.count("<joint ") - sum("loop" in note.text or "gearbox" in note.text for note in loop_notes)
     assert joined == len([joint for joint in robot.all_joint_names if not joint.endswith(("_fixed", "_axis2"))])

@@ -51,7 +51,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float, int]]:
 
 
 def script(monkeypatch: pytest.MonkeyPatch, errors: Sequence[float]) -> None:
-    """The errors that are found, in units of what is allowed; none from then on. A row is judged by its own alone."""
+    """Replaces the estimated errors by these, in units of the tolerance, then by zero. Each row is judged alone."""
     found = iter(errors)
     monkeypatch.setattr(adaptive, "NEAR", np.inf)
     monkeypatch.setattr(adaptive, "_error", lambda *_: next(found, 0.0))
@@ -252,10 +252,10 @@ def test_no_ratio_of_damping_and_step_is_accepted_by_coincidence(together: int) 
     """
     for first in range(0, len(RATIOS), together):
         k = np.array(RATIOS[first::7][:together] if together > 1 else RATIOS[first : first + 1])
-        at = configuration([f"j{n}" for n in range(len(k))], ["prismatic"] * len(k))
-        still = np.zeros(len(k))
+        slides = configuration([f"j{n}" for n in range(len(k))], ["prismatic"] * len(k))
+        rest = np.zeros(len(k))
         for dt in (1.0, 1e-3):
-            _, v = driven(lambda t, q, v, rate=k / dt: -9.81 - rate * v, still, still, dt=dt, at=at)
+            _, v = driven(lambda t, q, v, rate=k / dt: -9.81 - rate * v, rest, rest, dt=dt, at=slides)
             # 1e-12 a step, of some hundred steps, and what grows unnoticed: 2e-7 at most.
             np.testing.assert_allclose(v, 9.81 * dt * np.expm1(-k) / k, rtol=1e-6, atol=0)
 
@@ -276,8 +276,8 @@ def test_a_slide_with_damping_of_six_to_sixteen_steps() -> None:
 
 def test_a_row_is_accepted_only_after_one_that_is_near(tries: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """No difference at all, after one of 101 tolerances: one more row."""
-    for before, rows in ((101.0, [2, 4, 6, 8]), (99.0, [2, 4, 6])):
-        script(monkeypatch, [before])
+    for previous_error, rows in ((101.0, [2, 4, 6, 8]), (99.0, [2, 4, 6])):
+        script(monkeypatch, [previous_error])
         monkeypatch.setattr(adaptive, "NEAR", 1e2)
         tries.clear()
         driven(free)

@@ -751,7 +751,7 @@ def test_a_link_that_does_not_move_cannot_meet_a_plane(rise: Robot) -> None:
 
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_a_motion_that_diverges_says_so(rise: Robot, integrator: Any) -> None:
-    """Depths and speeds whose forces are beyond all numbers."""
+    """Depths and speeds whose forces overflow."""
     depth, stiffness = (-1e200, 1e30) if integrator == "stick_slip" else (-1e305, 1e6)
     plane = Contact("b", stiffness=stiffness)
     with pytest.raises(FailedPreconditionError, match="diverged in step"):
@@ -761,44 +761,44 @@ def test_a_motion_that_diverges_says_so(rise: Robot, integrator: Any) -> None:
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_a_brake_with_a_short_stop_time_is_stable(rise: Robot, integrator: Any) -> None:
     """The damping of velocity limits is at most m / 2h in explicit steps, as that of stops."""
-    asked: dict[str, Any] = {"dt": 1e-3, "steps": 100, "velocity_limits": True, "stop_time": 1e-5}
-    motion = rise.simulate([0.0], [9.0], [MASS * G], integrator=integrator, **asked)
+    options: dict[str, Any] = {"dt": 1e-3, "steps": 100, "velocity_limits": True, "stop_time": 1e-5}
+    motion = rise.simulate([0.0], [9.0], [MASS * G], integrator=integrator, **options)
     assert (np.diff(motion.v[:, 0]) <= 0.0).all()
     assert motion.v[-1, 0] == pytest.approx(3.0, rel=1e-6)
 
 
 @pytest.mark.parametrize(("integrator", "largest"), [("rk4", 7e6), ("semi_implicit_euler", 3e6), ("stick_slip", None)])
 def test_contacts_too_stiff_for_a_step_are_refused(integrator: Any, largest: float | None) -> None:
-    """A ball of 1 kg dropped from 0.3 m on planes of up to the largest stiffness never rises above them as high; with
-    ten times as much it would jump to metres.
+    """A ball of 1 kg dropped from 0.3 m on planes of up to the largest stiffness never bounces back to that height;
+    with ten times the stiffness it would jump by metres.
     """
     ball = Robot.from_urdf(
         '<robot name="ball"><link name="ball"><inertial><mass value="1"/><inertia ixx=".01" iyy=".01" izz=".01" '
         'ixy="0" ixz="0" iyz="0"/></inertial></link></robot>',
         root="floating",
     )
-    q, asked = ball.neutral(), {"dt": 1e-3, "steps": 1000, "integrator": integrator}
+    q, options = ball.neutral(), {"dt": 1e-3, "steps": 1000, "integrator": integrator}
     q[2] = 0.3
     for stiffness in (1e5, 0.99 * (largest or 1e9)):
-        motion = ball.simulate(q, np.zeros(6), contacts=Contact("ball", stiffness=stiffness), **asked)
+        motion = ball.simulate(q, np.zeros(6), contacts=Contact("ball", stiffness=stiffness), **options)
         assert motion.q[300:, 2].max() < 0.3
     if largest is not None:
         with pytest.raises(
             UnstableStepError, match=r"contacts\[0\] of link 'ball' has a stiffness of .*; use integrator='st"
         ):
-            ball.simulate(q, np.zeros(6), contacts=Contact("ball", stiffness=1.01 * largest), **asked)
+            ball.simulate(q, np.zeros(6), contacts=Contact("ball", stiffness=1.01 * largest), **options)
         with pytest.raises(UnstableStepError, match="a longer stop_time"):
             ball.simulate(
-                q, np.zeros(6), contacts=Contact("ball"), stop_time=0.99e-3 / (largest * 1e-6) ** 0.5, **asked
+                q, np.zeros(6), contacts=Contact("ball"), stop_time=0.99e-3 / (largest * 1e-6) ** 0.5, **options
             )
         arm = Robot.from_urdf(URDF / "ur5e.urdf")
         with pytest.raises(UnstableStepError, match="the stop of joint '"):
-            arm.simulate(np.zeros(6), np.zeros(6), position_limits=True, stop_time=1e-4, **asked)
+            arm.simulate(np.zeros(6), np.zeros(6), position_limits=True, stop_time=1e-4, **options)
 
 
 @pytest.mark.parametrize("integrator", ["rk4", "stick_slip"])
 def test_locked_joints_have_neither_stops_nor_brakes(integrator: Any) -> None:
-    """One that is locked beyond its range: no effort, nothing stored, and the other joint's stop acts as alone."""
+    """A joint that is locked beyond its range has no effort and stores nothing; the other joint's stop acts."""
     arm = Robot.from_urdf(URDF / "scara.urdf")
     lower, upper = arm.limits.lower, arm.limits.upper
     name = arm.joint_names[1]
@@ -812,6 +812,6 @@ def test_locked_joints_have_neither_stops_nor_brakes(integrator: Any) -> None:
     assert (motion.stop_efforts[1:, 0] < 0.0).any()
     assert not motion.stop_efforts[:, 1].any()
     assert (motion.q[:, 1] == q[1]).all()
-    alone = arm.simulate(q, np.zeros(arm.nv), dt=1e-3, steps=1, integrator=integrator, position_limits=True)
-    assert alone.stored is not None
-    assert alone.stored[0, 0] > 10.0 * motion.stored[0, 0] > 0.0
+    unlocked = arm.simulate(q, np.zeros(arm.nv), dt=1e-3, steps=1, integrator=integrator, position_limits=True)
+    assert unlocked.stored is not None
+    assert unlocked.stored[0, 0] > 10.0 * motion.stored[0, 0] > 0.0

@@ -465,22 +465,22 @@ def test_out_of_reach_considers_all_targets_and_prismatic_travel() -> None:
     assert reason(inverse_kinematics(robot, near, attempts=1)) == "singular"
     # 1 m from the first joint, and at most 0.5 m of travel
     sliding = chain(turning(0.3), turning(1.0, -0.1, 0.5, "prismatic", "1 0 0"))
-    for x, away in ((1.81, True), (1.79, False)):
-        found = inverse_kinematics(sliding, Target(link="l2", position=(x, 0.0, 0.01)), attempts=1)
-        assert (reason(found) == "out_of_reach") == away
+    for x, is_unreachable in ((1.81, True), (1.79, False)):
+        solution = inverse_kinematics(sliding, Target(link="l2", position=(x, 0.0, 0.01)), attempts=1)
+        assert (reason(solution) == "out_of_reach") == is_unreachable
     assert inverse_kinematics(sliding, Target(link="l2", position=(1.79, 0.0, 0.0))).reached
     scara = Robot.from_urdf(URDF / "scara.urdf")
-    for y, away in ((1.0, True), (0.6, False)):
-        found = inverse_kinematics(scara, Target(link="quill", position=(0.0, y, 0.0)), attempts=1)
-        assert (reason(found) == "out_of_reach") == away
+    for y, is_unreachable in ((1.0, True), (0.6, False)):
+        solution = inverse_kinematics(scara, Target(link="quill", position=(0.0, y, 0.0)), attempts=1)
+        assert (reason(solution) == "out_of_reach") == is_unreachable
     # a link that does not move
     fixed = chain('fixed <origin xyz="1 0 0"/>', turning(1.0))
     assert reason(inverse_kinematics(fixed, Target(link="l1", position=(0.0, 0.0, 0.0)), attempts=1)) == "out_of_reach"
     followed = chain(turning(0.0), turning(1.0, -2.0, 2.0, "prismatic", "1 0 0") + '<mimic joint="j0" multiplier="2"/>')
     # the follower's limits leave its leader +-1 rad, so that it travels 2 m from 1 m
-    for x, away in ((50.0, True), (3.01, True), (2.99, False)):
-        found = inverse_kinematics(followed, Target(link="l2", position=(x, 0.0, 0.01)), attempts=1)
-        assert (reason(found) == "out_of_reach") == away
+    for x, is_unreachable in ((50.0, True), (3.01, True), (2.99, False)):
+        solution = inverse_kinematics(followed, Target(link="l2", position=(x, 0.0, 0.01)), attempts=1)
+        assert (reason(solution) == "out_of_reach") == is_unreachable
     gripper = Robot.from_urdf(URDF / "panda.urdf")  # whose second finger follows the first
     finger = Target(link="panda_rightfinger", position=(50.0, 0.0, 0.0))
     assert reason(inverse_kinematics(gripper, finger, attempts=1)) == "out_of_reach"

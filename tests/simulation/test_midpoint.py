@@ -320,9 +320,9 @@ def test_the_kernel_with_derivatives_makes_the_same_step() -> None:
 def test_fast_steps_take_all_iterations_of_the_kernel(q: list[float], v: list[float], dt: float) -> None:
     """After four of its five steps of Newton's method the residual would be too large, and the results no numbers."""
     robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
-    found = robot.step_derivatives(q, v, np.zeros(2), dt, integrator="implicit_midpoint")
+    derivatives = robot.step_derivatives(q, v, np.zeros(2), dt, integrator="implicit_midpoint")
     motion = robot.simulate(q, v, dt=dt, steps=1, integrator="implicit_midpoint")
-    np.testing.assert_allclose(found.v, motion.v[-1], rtol=0, atol=1e-12)  # some roundings of 10 rad/s
+    np.testing.assert_allclose(derivatives.v, motion.v[-1], rtol=0, atol=1e-12)  # some roundings of 10 rad/s
 
 
 def test_a_step_that_is_not_found_has_no_derivatives(pendulum: Robot) -> None:

@@ -43,10 +43,10 @@ def test_a_robot_without_joints_has_parts_too() -> None:
 
 def test_later_requests_are_shorter_for_steps_in_parts() -> None:
     """The first reply names the integrator; so many moves as a request may have are those of parts of steps."""
-    at, q = configuration(["a", "b"], ["revolute"] * 2), np.zeros((2000, 2))
+    joints, q = configuration(["a", "b"], ["revolute"] * 2), np.zeros((2000, 2))
     longest = {}
     for substeps in (1.0, 16.0, -2.0):
-        asking = parts.simulate(at, q, q, None, dt=1e-3, steps=100_000, every=10_000)
+        asking = parts.simulate(joints, q, q, None, dt=1e-3, steps=100_000, every=10_000)
         _, options = next(asking)
         assert "integrator" not in options
         records = np.zeros((2000, 2, 2))

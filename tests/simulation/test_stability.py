@@ -65,12 +65,12 @@ def test_a_motion_grows_beyond_the_limit_and_not_within(integrator: Any, kind: s
         for _ in range(400):
             q, v = (np.asarray(x) for x in vars_of(robot.step(q, v, np.zeros(2), [dt], integrator=integrator, **REST)))
         assert (np.abs(v).max() > 1e-6) == (share > 1.0)
-        asked: dict[str, Any] = {"dt": dt, "steps": 5, "integrator": integrator, **REST}
+        options: dict[str, Any] = {"dt": dt, "steps": 5, "integrator": integrator, **REST}
         if share < 1.0:
-            robot.simulate(np.zeros(2), np.zeros(2), **asked)
+            robot.simulate(np.zeros(2), np.zeros(2), **options)
         else:
             with pytest.raises(UnstableStepError, match="joint 'wrist' is too light for its damping and friction"):
-                robot.simulate(np.zeros(2), np.zeros(2), **asked)
+                robot.simulate(np.zeros(2), np.zeros(2), **options)
 
 
 def vars_of(state: Any) -> tuple[Any, Any]:
@@ -97,16 +97,40 @@ def test_springs_have_a_limit_too(integrator: Any, damping: float) -> None:
             state = robot.step(q, v, np.zeros(2), [share * limit], integrator=integrator, **REST)
             q, v = state.q, state.v
         grows = not np.abs(q).max() < 1e-5  # not a number either
-        assert grows == (share > 1.0) or (integrator == "rk4" and damping)  # damping only helps an oscillation there
-        asked: dict[str, Any] = {"dt": share * limit, "steps": 5, "integrator": integrator, **REST}
+        if share < 1.0 or integrator != "rk4" or not damping:  # rk4's limit is that of springs without damping
+            assert grows == (share > 1.0)
+        options: dict[str, Any] = {"dt": share * limit, "steps": 5, "integrator": integrator, **REST}
         if share < 1.0:
-            robot.simulate(np.zeros(2), np.zeros(2), **asked)
+            robot.simulate(np.zeros(2), np.zeros(2), **options)
         else:
             with pytest.raises(UnstableStepError, match="joint 'wrist' is too light for its spring"):
-                robot.simulate(np.zeros(2), np.zeros(2), **asked)
-    kept = robot.simulate([0.0, 0.01], np.zeros(2), dt=20 * limit, steps=2000, integrator="stick_slip", **REST)
+                robot.simulate(np.zeros(2), np.zeros(2), **options)
+    motion = robot.simulate([0.0, 0.01], np.zeros(2), dt=20 * limit, steps=2000, integrator="stick_slip", **REST)
     # Two oscillations whose amplitudes stay: with a light joint on a heavy one, at most ten times what one began with.
-    assert np.abs(kept.q).max() < 0.1
+    assert np.abs(motion.q).max() < 0.1
+
+
+def test_damping_and_springs_near_their_limits_together_are_beyond_those_of_rk4() -> None:
+    """One joint at 0.95 of both: each alone is stable; together the motion grows by a fifth in a step."""
+    inertia = 1.0 / float(np.linalg.inv(two({}, {}).mass_matrix([0.0, 0.0]))[1, 1])
+    h, share = 1e-3, 0.95
+    damping, stiffness = share * 2.785 * inertia / h, (share * 8.0**0.5 / h) ** 2 * inertia
+    for numbers, stable in (
+        ({"damping": damping}, True),
+        ({"stiffness": stiffness}, True),
+        ({"damping": damping, "stiffness": stiffness}, False),
+    ):
+        q, v = np.array([0.0, 1e-6]), np.zeros(2)
+        stiff = two({}, numbers)
+        for _ in range(60):
+            state = stiff.step(q, v, np.zeros(2), [h], integrator="rk4", **REST)
+            q, v = state.q, state.v
+        assert (np.abs(q).max() < 1e-5) == stable
+        if stable:
+            stiff.simulate(np.zeros(2), np.zeros(2), dt=h, steps=5, integrator="rk4", **REST)
+        else:
+            with pytest.raises(UnstableStepError, match="joint 'wrist'"):
+                stiff.simulate(np.zeros(2), np.zeros(2), dt=h, steps=5, integrator="rk4", **REST)
 
 
 def test_the_default_makes_parts_of_a_step_and_agrees_with_adaptive_steps() -> None:
@@ -132,16 +156,16 @@ def test_the_default_for_stiff_joints_is_of_order_two(kind: dict[str, float]) ->
     """The wrist is far too stiff for rk4 and moves by less than 1e-5 rad, while the shoulder swings as with a locked
     wrist. Half of the step leaves a quarter of the error; steps of order 1 would leave half of a larger one.
     """
-    asked: dict[str, Any] = {"gravity": (0.0, -9.81, 0.0)}
+    options: dict[str, Any] = {"gravity": (0.0, -9.81, 0.0)}
     q, v = np.array([1.0, 0.0]), np.zeros(2)
     rigid = two({}, {}).overlaid(Overlay(locked=["wrist"]))
-    exact = rigid.simulate(q, v, dt=1e-3, steps=600, every=600, integrator="rk4", **asked).q[-1]
+    exact = rigid.simulate(q, v, dt=1e-3, steps=600, every=600, integrator="rk4", **options).q[-1]
     errors, first = [], []
     for dt in (5e-3, 2.5e-3):
-        motion = two({}, kind).simulate(q, v, dt=dt, steps=round(0.6 / dt), **asked)
+        motion = two({}, kind).simulate(q, v, dt=dt, steps=round(0.6 / dt), **options)
         assert (motion.integrator, motion.substeps) == ("stick_slip", 2)
         errors.append(float(np.abs(motion.q[-1] - exact).max()))
-        steps = two({}, kind).simulate(q, v, dt=dt, steps=round(0.6 / dt), integrator="stick_slip", **asked)
+        steps = two({}, kind).simulate(q, v, dt=dt, steps=round(0.6 / dt), integrator="stick_slip", **options)
         first.append(float(np.abs(steps.q[-1] - exact).max()))
     assert errors[1] == pytest.approx(errors[0] / 4.0, rel=0.2)
     assert errors[1] < 0.1 * first[1]
@@ -151,16 +175,18 @@ def test_the_default_for_stiff_joints_is_of_order_two(kind: dict[str, float]) ->
 def test_a_default_step_is_in_as_many_parts_as_the_configurations_drawn_need(monkeypatch: pytest.MonkeyPatch) -> None:
     robot = two({"damping": 1.0}, {"damping": 3.0})
     slopes, M = slopes_of(robot) or pytest.fail("there is damping")
-    one = 1.0 / float(slopes.share(M, 1.0, "rk4").max())  # the longest step that is stable in all of them
-    assert chosen(robot, 0.79 * one) == ("rk4", 1)
-    assert chosen(robot, 0.81 * one) == ("rk4", 2)
-    assert chosen(robot, 0.79 * 64 * one) == ("rk4", 64)
-    assert chosen(robot, 0.81 * 64 * one) == ("stick_slip", 1)
-    assert chosen(robot, 3.5 * one, 4) == ("stick_slip", 1)
-    check_step(robot, 0.999 * one, "rk4")
+    longest = 1.0 / float(slopes.share(M, 1.0, "rk4").max())  # the longest step that is stable in all of them
+    assert chosen(robot, 0.79 * longest) == ("rk4", 1)
+    assert chosen(robot, 0.81 * longest) == ("rk4", 2)
+    assert chosen(robot, 0.79 * 64 * longest) == ("rk4", 64)
+    assert chosen(robot, 0.81 * 64 * longest) == ("stick_slip", 1)
+    assert chosen(robot, 3.5 * longest, 4) == ("stick_slip", 1)
+    check_step(robot, 0.999 * longest, "rk4")
     check_step(robot, 1e9, "stick_slip")
-    with pytest.raises(UnstableStepError, match=f"use integrator='stick_slip', or steps of at most {0.99 * one:.2g} s"):
-        check_step(robot, 1.001 * one, "rk4")
+    with pytest.raises(
+        UnstableStepError, match=f"use integrator='stick_slip', or steps of at most {0.99 * longest:.2g} s"
+    ):
+        check_step(robot, 1.001 * longest, "rk4")
 
 
 def test_parts_hold_efforts_and_records_of_the_whole_step() -> None:
@@ -168,8 +194,8 @@ def test_parts_hold_efforts_and_records_of_the_whole_step() -> None:
     robot = two({"friction": 0.5}, {"friction": 0.3})
     rng = np.random.default_rng(1)
     q, v, tau = rng.uniform(-0.5, 0.5, (3, 2)), np.zeros((3, 2)), rng.normal(size=(3, 420, 2))
-    asked: dict[str, Any] = {"dt": 1e-3, "steps": 420, "every": 7}
-    motion = robot.simulate(q, v, tau, **asked)
+    options: dict[str, Any] = {"dt": 1e-3, "steps": 420, "every": 7}
+    motion = robot.simulate(q, v, tau, **options)
     assert (motion.integrator, motion.substeps > 1) == ("rk4", True)
     times: list[float] = []
 
@@ -177,31 +203,33 @@ def test_parts_hold_efforts_and_records_of_the_whole_step() -> None:
         times.append(t)
         return tau[:, len(times) - 1]
 
-    one_by_one = robot.simulate(q, v, held, **asked)
+    one_by_one = robot.simulate(q, v, held, **options)
     np.testing.assert_array_equal(one_by_one.q, motion.q)
     np.testing.assert_array_equal(one_by_one.v, motion.v)
     assert len(times) == 420
-    inner = {**asked, "dt": 1e-3 / motion.substeps, "steps": 420 * motion.substeps, "every": 7 * motion.substeps}
+    inner = {**options, "dt": 1e-3 / motion.substeps, "steps": 420 * motion.substeps, "every": 7 * motion.substeps}
     by_hand = robot.simulate(q, v, np.repeat(tau, motion.substeps, axis=1), integrator="rk4", **inner)
     np.testing.assert_array_equal(by_hand.q, motion.q)
-    later = robot.simulate(motion.q[:, 30], motion.v[:, 30], tau[:, 210:], **{**asked, "steps": 210}, first_step=210)
-    np.testing.assert_array_equal(later.q, motion.q[:, 30:])
+    continued = robot.simulate(
+        motion.q[:, 30], motion.v[:, 30], tau[:, 210:], **{**options, "steps": 210}, first_step=210
+    )
+    np.testing.assert_array_equal(continued.q, motion.q[:, 30:])
     law = PDLaw(kp=3.0, kd=0.1, q_ref=np.zeros(2))
-    by_law, by_function = (robot.simulate(q, v, x, **asked) for x in (law, law.function(robot, 1e-3)))
+    by_law, by_function = (robot.simulate(q, v, x, **options) for x in (law, law.function(robot, 1e-3)))
     np.testing.assert_array_equal(by_law.q, by_function.q)
     with (
         Server([robot], endpoints=["inproc://parts-of-steps"]),
         Client("inproc://parts-of-steps", timeout_s=60.0) as client,
     ):
-        remote = client.robot("two").simulate(q, v, tau, **asked)
+        remote = client.robot("two").simulate(q, v, tau, **options)
         np.testing.assert_array_equal(remote.q, motion.q)
         assert (remote.integrator, remote.substeps) == (motion.integrator, motion.substeps)
         stiff = Overlay(joints={"wrist": JointNumbers(friction=500.0)})
-        sticking = client.robot("two").simulate(q[0], v[0], overlay=stiff, **asked)
+        sticking = client.robot("two").simulate(q[0], v[0], overlay=stiff, **options)
         assert (sticking.integrator, sticking.substeps) == ("stick_slip", 2)
-        np.testing.assert_array_equal(sticking.q, robot.simulate(q[0], v[0], overlay=stiff, **asked).q)
+        np.testing.assert_array_equal(sticking.q, robot.simulate(q[0], v[0], overlay=stiff, **options).q)
         with pytest.raises(FailedPreconditionError, match=r"steps of 0.001 s of rk4 are unstable in step 1"):
-            client.robot("two").simulate(q, v, tau, integrator="rk4", **asked)
+            client.robot("two").simulate(q, v, tau, integrator="rk4", **options)
 
 
 @pytest.mark.parametrize("every", [1, 500])
@@ -216,16 +244,16 @@ def test_a_configuration_on_the_way_is_checked(every: int, by_function: bool) ->
     damping = 2.785 * np.sqrt(light * heavy) / 1e-3
     robot = two({"damping": float(damping)}, {})
     start: tuple[Any, ...] = ([0.0, 1.0], [0.0, -4.0], (lambda t, q, v: np.zeros(2)) if by_function else None)
-    asked: dict[str, Any] = {"dt": 1e-3, "every": every, "integrator": "rk4", **REST}
-    robot.simulate(*start, steps=500, **{**asked, "dt": 1e-5})
-    with pytest.raises(UnstableStepError, match=r"in step \d+ \(t = 0\.\d+ s\): joint 'shoulder'") as refused:
-        robot.simulate(*start, steps=500, **asked)
-    step = int(str(refused.value).partition("in step ")[2].split()[0])
-    folded = robot.simulate(*start, **{**asked, "dt": 1e-5, "every": 100 * step}, steps=100 * step).q[-1, 1]
+    options: dict[str, Any] = {"dt": 1e-3, "every": every, "integrator": "rk4", **REST}
+    robot.simulate(*start, steps=500, **{**options, "dt": 1e-5})
+    with pytest.raises(UnstableStepError, match=r"in step \d+ \(t = 0\.\d+ s\): joint 'shoulder'") as error:
+        robot.simulate(*start, steps=500, **options)
+    step = int(str(error.value).partition("in step ")[2].split()[0])
+    folded = robot.simulate(*start, **{**options, "dt": 1e-5, "every": 100 * step}, steps=100 * step).q[-1, 1]
     first = 1.0 / np.linalg.inv(robot.mass_matrix([0.0, folded]))[0, 0]
     assert first < np.sqrt(light * heavy)  # it was beyond the limit there, and was within it 0.1 rad before
-    before = 1.0 / np.linalg.inv(robot.mass_matrix([0.0, folded + 0.1 + 4.0 * 0.032]))[0, 0]
-    assert before > np.sqrt(light * heavy)
+    previous = 1.0 / np.linalg.inv(robot.mass_matrix([0.0, folded + 0.1 + 4.0 * 0.032]))[0, 0]
+    assert previous > np.sqrt(light * heavy)
 
 
 @pytest.mark.parametrize("every", [1, 100])
@@ -234,10 +262,10 @@ def test_the_last_state_is_checked_also_after_a_short_way(every: int) -> None:
     robot = two({}, {})
     begin, end = (1.0 / np.linalg.inv(robot.mass_matrix([0.0, x]))[0, 0] for x in (0.4, 0.37))
     robot = two({"damping": float(2.785 * np.sqrt(begin * end) / 1e-3)}, {})
-    asked: dict[str, Any] = {"dt": 1e-3, "every": every, "integrator": "rk4", **REST}
+    options: dict[str, Any] = {"dt": 1e-3, "every": every, "integrator": "rk4", **REST}
     with pytest.raises(UnstableStepError, match=r"in step 101 \(t = 0.1 s\): joint 'shoulder'"):
-        robot.simulate([0.0, 0.4], [0.0, -0.3], steps=100, **asked)
-    robot.simulate([0.0, 0.43], [0.0, -0.3], steps=100, **asked)
+        robot.simulate([0.0, 0.4], [0.0, -0.3], steps=100, **options)
+    robot.simulate([0.0, 0.43], [0.0, -0.3], steps=100, **options)
 
 
 def test_a_member_of_a_batch_is_named() -> None:
@@ -293,13 +321,13 @@ def test_one_fast_member_of_a_batch_is_noticed() -> None:
 def test_prescribed_joints_leave_the_others_to_be_checked() -> None:
     """The wrist on a shoulder that is moved: there is no other integrator, so a shorter step is the remedy."""
     robot = two({"damping": 1e6}, {"damping": 3.0})
-    alone = 1.0 / robot.mass_matrix([0.0, 0.0])[1, 1]
-    still = {"shoulder": lambda t: (0.0, 0.0, 0.0)}
+    inertia = 1.0 / robot.mass_matrix([0.0, 0.0])[1, 1]
+    prescribed = {"shoulder": lambda t: (0.0, 0.0, 0.0)}
     for share, raises in ((0.99, False), (1.01, True)):
-        asked: dict[str, Any] = {"dt": share * 2.785 / (3.0 * alone), "steps": 3}
+        options: dict[str, Any] = {"dt": share * 2.785 / (3.0 * inertia), "steps": 3}
         if raises:
             with pytest.raises(UnstableStepError, match=r"joint 'wrist' is too light .*; use steps of at most"):
-                robot.simulate_rheonomic(still, [0.0], [0.0], **asked)
-            robot.simulate_rheonomic(still, [0.0], [0.0], passive=False, **asked)
+                robot.simulate_rheonomic(prescribed, [0.0], [0.0], **options)
+            robot.simulate_rheonomic(prescribed, [0.0], [0.0], passive=False, **options)
         else:
-            robot.simulate_rheonomic(still, [0.0], [0.0], **asked)
+            robot.simulate_rheonomic(prescribed, [0.0], [0.0], **options)

@@ -151,14 +151,16 @@ def test_without_friction_it_is_semi_implicit_euler() -> None:
     robot = restless(URDF / "panda.urdf", 2, {"armature", "springs"})
     q, v = np.full((2, 3, robot.nv), 0.2) * np.arange(1, 4)[:, None]
     asked: dict[str, Any] = {"dt": 1e-3, "steps": 50}
-    ours = robot.simulate(q, v, integrator="stick_slip", **asked)
-    theirs = robot.simulate(q, v, integrator="semi_implicit_euler", **asked)
+    sticking = robot.simulate(q, v, integrator="stick_slip", **asked)
+    euler = robot.simulate(q, v, integrator="semi_implicit_euler", **asked)
     # Both are of first order; springs, half way to the end, are lighter by h^2 k / 2 m, here at most 1e-3.
-    assert np.allclose(ours.q, theirs.q, rtol=0, atol=1e-3 * np.abs(theirs.q - q[..., None, :]).max())
-    without = restless(URDF / "panda.urdf", 2, {"armature"})
-    ours, theirs = (without.simulate(q, v, integrator=each, **asked) for each in ("stick_slip", "semi_implicit_euler"))
-    assert np.allclose(ours.q, theirs.q, rtol=0, atol=1e-9)
-    assert np.allclose(ours.v, theirs.v, rtol=0, atol=1e-7)
+    assert np.allclose(sticking.q, euler.q, rtol=0, atol=1e-3 * np.abs(euler.q - q[..., None, :]).max())
+    loose = restless(URDF / "panda.urdf", 2, {"armature"})
+    sticking, euler = (
+        loose.simulate(q, v, integrator=integrator, **asked) for integrator in ("stick_slip", "semi_implicit_euler")
+    )
+    assert np.allclose(sticking.q, euler.q, rtol=0, atol=1e-9)
+    assert np.allclose(sticking.v, euler.v, rtol=0, atol=1e-7)
 
 
 def test_narrow_smoothed_friction_comes_near_it() -> None:

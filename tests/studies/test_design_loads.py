@@ -114,14 +114,14 @@ def test_the_page_and_its_extremes(arm: Robot, tmp_path: Path) -> None:
         assert abs(row["largest"]) == np.abs(every[:, j, m]).max()
         assert np.isclose(sum(row[cause] for cause in CAUSES), row["largest"])
         assert np.isclose(row["rms"], np.sqrt((every[:, j, m] ** 2).mean()))
-        at, share = found.curves[row["joint"], row["measure"]]
+        loads_at, share = found.curves[row["joint"], row["measure"]]
         assert np.all(np.diff(share) >= 0)
         assert np.isclose(share[-1], 1.0)
         load = np.abs(every[:, j, m])
-        for k in range(0, len(at), 9):  # of states with at least this load, which may round
-            assert abs(share[k] - (load >= at[k]).mean()) <= 2 / 20_000
+        for k in range(0, len(loads_at), 9):  # of states with at least this load, which may round
+            assert abs(share[k] - (load >= loads_at[k]).mean()) <= 2 / 20_000
         middle = np.searchsorted(share, 0.5)
-        assert abs(at[middle] - np.median(np.abs(every[:, j, m]))) < 2 * (at[0] - at[-1]) / 100
+        assert abs(loads_at[middle] - np.median(np.abs(every[:, j, m]))) < 2 * (loads_at[0] - loads_at[-1]) / 100
     assert sorted(path.name for path in page.parent.iterdir()) == ["index.html", "loads.csv"]
     text = page.read_text("utf-8")
     assert "<span>states <b>20,000</b></span>" in text
@@ -131,10 +131,10 @@ def test_the_page_and_its_extremes(arm: Robot, tmp_path: Path) -> None:
             assert f">{found._text(value)}</td>" in text
     charts = charts_of(text)
     assert [chart["label"] for chart in charts] == ["radial [N]", "axial [N]", "tilting [N m]", "drive [N m]"] * 2
-    for chart, (at, share) in zip(charts, found.curves.values(), strict=True):
+    for chart, (loads_at, share) in zip(charts, found.curves.values(), strict=True):
         assert np.array_equal(numbers(times_of(charts, chart)), (100.0 * share).astype("<f4"))  # a curve without gaps
         assert np.isfinite(numbers(chart["lines"][0]["y"])).all()
-        assert numbers(chart["lines"][0]["y"])[-1] == pytest.approx(at[-1], abs=1e-5)
+        assert numbers(chart["lines"][0]["y"])[-1] == pytest.approx(loads_at[-1], abs=1e-5)
 
 
 @pytest.mark.slow
@@ -149,8 +149,10 @@ def test_the_page_fits_a_screen_in_light_and_dark(arm: Robot, tmp_path: Path, wi
             page.goto(page_file.as_uri())
             page.wait_for_function("document.querySelectorAll('canvas').length > 0")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
-            cut = "() => [...document.querySelectorAll('.wide-table')].map((box) => box.scrollWidth - box.clientWidth)"
-            assert set(page.evaluate(cut)) == {0}
+            overflow = (
+                "() => [...document.querySelectorAll('.wide-table')].map((box) => box.scrollWidth - box.clientWidth)"
+            )
+            assert set(page.evaluate(overflow)) == {0}
             grounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
             assert page.errors == []
     assert grounds[0] != grounds[1]
@@ -162,14 +164,14 @@ def test_a_negative_load_is_drawn_by_its_magnitude() -> None:
     """
     vary = {"q": {"uniform": "limits"}, "v": {"uniform": [-2, 2]}, "a": {"uniform": [-5, 5]}}
     samples = {"sample": {"count": 300}}
-    down, up = (design_loads(arm_about(axis), vary, samples=samples) for axis in ("0 0 -1", "0 0 1"))
+    pointing_down, pointing_up = (design_loads(arm_about(axis), vary, samples=samples) for axis in ("0 0 -1", "0 0 1"))
     axial = 1  # of the measures
     for joint in ("shoulder", "elbow"):
-        largest = [row["largest"] for row in down.rows if row["joint"] == joint]
+        largest = [row["largest"] for row in pointing_down.rows if row["joint"] == joint]
         assert largest[axial] < 0.0
         charts_down, charts_up = list[str](), list[str]()
-        down._joint(joint, charts_down)
-        up._joint(joint, charts_up)
+        pointing_down._joint(joint, charts_down)
+        pointing_up._joint(joint, charts_up)
         assert json.loads(charts_down[axial])["lines"] == json.loads(charts_up[axial])["lines"]
 
 

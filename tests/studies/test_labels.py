@@ -204,9 +204,9 @@ def test_names_that_the_result_needs(panda: Robot, query: str, dim: str, size: i
     """As a leading dimension, or as a coordinate of one, which silently took the place of the output."""
     coords = {"joint": list(panda.joint_names), "names": ("state", np.arange(size))}
     q = xr.DataArray(np.zeros((size, panda.nq)), dims=("state", "joint"), coords=coords)
-    for changed, kind in ((q.rename(state=dim), "dimension"), (q.rename(names=dim), "coordinate")):
+    for renamed, kind in ((q.rename(state=dim), "dimension"), (q.rename(names=dim), "coordinate")):
         with pytest.raises(InvalidArgumentError, match=f"the {kind} '{dim}' has the name of {role} of {query}: rename"):
-            getattr(panda, query)(changed)
+            getattr(panda, query)(renamed)
     assert getattr(panda, query)(q).sizes["state"] == size
 
 

@@ -29,8 +29,8 @@ VARY["a"] = {"constant": 0.0}
 @pytest.fixture(scope="module")
 def study() -> Study:
     robot = Robot.from_urdf("urdf/double_pendulum.urdf")
-    made: Study = robot.study(VARY, OUTPUTS, samples={"sample": {"count": 70_000}}, keep=["speed"])
-    return made
+    study_of_two: Study = robot.study(VARY, OUTPUTS, samples={"sample": {"count": 70_000}}, keep=["speed"])
+    return study_of_two
 
 
 @pytest.fixture(scope="module")
@@ -165,8 +165,8 @@ def test_a_chunk_without_a_finite_answer_is_kept(study: Study, tmp_path: Path) -
     first = study.run(tmp_path / "s", chunks=1, workers=1).load()
     assert np.isnan(first.tau.values[1]).all()
     assert study.explain(store=tmp_path / "s").chunks_left == 0
-    computed: list[Any] = []
+    tasks: list[Any] = []
     task = study.task
-    study.task = lambda *what: (computed.append(what), task(*what))[1]  # type: ignore[method-assign]
+    study.task = lambda *task_arguments: (tasks.append(task_arguments), task(*task_arguments))[1]  # type: ignore[method-assign]
     assert first.identical(study.run(tmp_path / "s").load())
-    assert computed == []
+    assert tasks == []

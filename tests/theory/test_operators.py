@@ -206,17 +206,17 @@ class TestBlocks:
             Wrench(links[k], *rng.normal(size=(3, 3)), frame=frame)
             for k, frame in zip((-1, -1, 2), frames, strict=True)
         ]
-        found = external_loads(robot, q, pushes)
-        assert (np.abs(found.lever[:, 3:, :3]).max(axis=(1, 2)) > 1e-3).all()
-        assert np.abs(found.lever[0] - found.lever[1]).max() > 1e-3  # of one link, at different points
-        for push, load in zip(pushes, found.load, strict=True):
+        loads = external_loads(robot, q, pushes)
+        assert (np.abs(loads.lever[:, 3:, :3]).max(axis=(1, 2)) > 1e-3).all()
+        assert np.abs(loads.lever[0] - loads.lever[1]).max() > 1e-3  # of one link, at different points
+        for push, load in zip(pushes, loads.load, strict=True):
             if push.frame == "world":
                 same(load, np.concatenate([push.torque, push.force]))
         blocks = robot.newton_euler_blocks(q, v, frame="world", gravity=GRAVITY, wrenches=pushes)
         masses = np.array([[body.mass] for body in world.tree.inertia])
         weight = np.concatenate([0 * world.s, masses * GRAVITY], axis=1)
         total = np.einsum("nji,nj->ni", blocks.centre_lever, weight)
-        for body, Y, load in zip(*found, strict=True):
+        for body, Y, load in zip(*loads, strict=True):
             if body >= 0:
                 total[body] += Y.T @ load
         same(total, np.einsum("nji,nj->ni", blocks.external_lever, blocks.external_loads), 1e-11)
@@ -332,13 +332,13 @@ class TestExamples:
     def test_example_1_between_m3_and_m4(self) -> None:
         """Psi^T (B - Y^T F-bar) = [s~ m g e_y; -m theta-dot^2 s + m g e_y], and f - C = tau - m g L sin(theta)."""
         robot, theta, rate, tau, m, g, L = Robot.from_urdf(URDF / "pendulum.urdf"), 0.7, 1.5, 0.4, 1.2, 9.81, 0.5
-        found = robot.newton_euler_blocks([theta], [rate], frame="world")
+        blocks = robot.newton_euler_blocks([theta], [rate], frame="world")
         s, e_y = L * np.array([np.sin(theta), -np.cos(theta), 0.0]), np.eye(3)[1]
-        Y = OF_DOCUMENT @ found.external_lever[0] @ OF_DOCUMENT.T
+        Y = OF_DOCUMENT @ blocks.external_lever[0] @ OF_DOCUMENT.T
         same(Y.T, np.block([[np.eye(3), skew(s)], [np.zeros((3, 3)), np.eye(3)]]))
-        loads = OF_DOCUMENT @ (found.velocity_loads[0] - found.external_lever[0].T @ found.external_loads[0])
+        loads = OF_DOCUMENT @ (blocks.velocity_loads[0] - blocks.external_lever[0].T @ blocks.external_loads[0])
         same(loads, np.concatenate([np.cross(s, m * g * e_y), -m * rate**2 * s + m * g * e_y]))
-        same(tau - (OF_DOCUMENT @ found.free_axis[0]) @ loads, tau - m * g * L * np.sin(theta))
+        same(tau - (OF_DOCUMENT @ blocks.free_axis[0]) @ loads, tau - m * g * L * np.sin(theta))
         same(robot.bias_forces([theta], [rate])[0], m * g * L * np.sin(theta))
 
     def test_y_and_f_bar_of_both_examples(self) -> None:

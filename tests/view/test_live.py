@@ -65,15 +65,15 @@ def test_a_floating_base_is_heard_beside_the_joints(tmp_path: Path, monkeypatch:
         plant = nodes.make("/dog/plant")
         several = plant.create_publisher(MultiDOFJointState, "multi_dof_joint_states")
         joints = plant.create_publisher(JointState, "joint_states")
-        said: list[str] = []
-        with live("/dog/joint_states", at, said.append) as heard:
+        notes: list[str] = []
+        with live("/dog/joint_states", at, notes.append) as updates:
 
             def both():
                 several.publish(MultiDOFJointState(header, ["hull"], [transform]))
                 joints.publish(JointState(header, ["lift"], [0.5]))
-                state = heard.take()
+                state = updates.take()
                 return state if state is not None and state.q[0] and state.q[7] else None
 
             state = nodes.until(both)
     assert (state.t, state.q.tolist()) == (2.0, [1.0, 2.0, 3.0, 0.0, 0.0, 0.6, 0.8, 0.5])
-    assert said == [f"topic /dog/joint_states of {tmp_path}"]  # once
+    assert notes == [f"topic /dog/joint_states of {tmp_path}"]  # once

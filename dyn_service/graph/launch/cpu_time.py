@@ -1,4 +1,4 @@
-"""Where the CPU time of the machine went during a run, from Linux's /proc: what kept a launch waiting."""
+"""Shares of the CPU time during a run, from Linux's /proc: of the launch, of other processes, of the host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 Ticks = Mapping[str, int]
 CROWDED = 0.1
-"""Share of the CPU time from which on other processes, or the host, are named as the cause of delays."""
+"""Least share of the CPU time at which other processes, or the host, are reported as the cause of delays."""
 
 
 def cpu_ticks(proc: Path = Path("/proc"), launcher: int | None = None) -> Ticks | None:

@@ -99,7 +99,7 @@ def _link(link: object, label: str, notes: list[Note]) -> Link:
         return Link(name, Inertial(mass, com, rotation, np.zeros((3, 3))))
     weight = Inertial(mass, com, rotation, quantities.inertia_of_matrix(value, place.inside("inertia")))
     package = type(link).__module__.partition(".")[0]
-    # A pose read from a file with rpy="0 0 0" has a sine of -0.0; the stand-in's is the exact identity.
+    # The packages' own inertia has the exact identity as its pose; one read from rpy="0 0 0" has a sine of -0.0.
     if package in INVENTING and is_stand_in(weight) and not np.signbit(np.asarray(inertial.origin, float)).any():
         text = (
             f"1 kg and unit inertia at the link's origin, which {package} gives a link without <inertial>: read as no "

@@ -173,10 +173,10 @@ class Supports:
             k = int(np.argwhere(too_stiff)[0, -1])
             names = [f"the stop of joint '{at.velocity_joints[entry]}'" for entry in self._in_v]
             names += [f"contacts[{task.contacts.index(c)}] of link '{c.link}'" for c in soft]
-            value, most = (float(np.max(x[..., k])) for x in (self._stiffness, largest))
+            value, limit = (float(np.max(x[..., k])) for x in (self._stiffness, largest))
             raise UnstableStepError(
                 f"{names[k]} has a stiffness of {value:.3g}, of which steps of {task.dt:g} s of {task.integrator} are "
-                f"unstable: at most {most:.3g}; use integrator='stick_slip', a longer stop_time, or shorter steps"
+                f"unstable: at most {limit:.3g}; use integrator='stick_slip', a longer stop_time, or shorter steps"
             )
         self._friction = np.array([c.friction for c in soft])
         self._width = np.array([PRISMATIC_WIDTH if c.width is None else c.width for c in soft])

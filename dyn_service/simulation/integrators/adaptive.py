@@ -132,11 +132,11 @@ def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> 
                 row.append(row[i] + (row[i] - table[i]) / (ratio - 1.0))
             table = row
             if j:
-                before, previous, difference = error, difference, _error(x, row[-1], row[-2])
+                last_error, previous, difference = error, difference, _error(x, row[-1], row[-2])
                 error = max(difference, previous / NEAR) if j > 1 else difference
                 accepted = j > 1 and error <= 1.0
                 # If the table no longer converges, a shorter step costs less than more columns.
-                if accepted or not np.isfinite(error) or (j > 3 and error > before):
+                if accepted or not np.isfinite(error) or (j > 3 and error > last_error):
                     break
         # The error of column j is proportional to the length to the power 2 j + 1 (j from 0).
         growth = 0.1 if not np.isfinite(error) else 0.9 * max(error, 1e-30) ** (-1.0 / (2 * j + 1))

@@ -89,12 +89,12 @@ class Sticking:
     def solved(self, k: int, equation: Equation) -> Array:
         """Returns v' of a step."""
         try:
-            found = velocities(equation.A, equation.r, self._dt * self.friction)
+            solution = velocities(equation.A, equation.r, self._dt * self.friction)
         except np.linalg.LinAlgError:
             raise self.singular(k) from None
-        if found is None:
+        if solution is None:
             raise self.lost(k)
-        return found
+        return solution
 
     def singular(self, k: int) -> FailedPreconditionError:
         """Returns the error for a singular mass matrix."""

@@ -229,13 +229,13 @@ def test_fault(plan, text: str, values: list[str]) -> None:
 
 
 def test_messages_are_read_with_their_levels(plan) -> None:
-    made = plan(
+    messages_plan = plan(
         "launch:\n  - arg: {name: level, default: high}\n  - log: {level: warning, message: a}\n"
         "  - log_debug: {message: b}\n  - log_info: {message: $(string-join ' ' level $(var level))}\n"
         "  - log_warning: {message: c}\n  - log_error: {message: d, if: 'false'}\n  - log: {message: e}\n"
         "  - group: [log_error: {message: f}]\n" + EXECUTABLE
     )
-    assert made.messages == (
+    assert messages_plan.messages == (
         ("warning", "a"), ("debug", "b"), ("info", "level high"), ("warning", "c"), ("info", "e"), ("error", "f"),
     )  # fmt: skip
     for action, values in (
@@ -257,8 +257,8 @@ def test_messages_are_printed_before_anything_starts(tmp_path: Path, log_level: 
     assert launch_file(file, console=Console(file=screen, width=200), log_level=log_level) == 0
     lines = screen.getvalue().splitlines()
     ready = lines.index("[launch] ready: 1 processes")
-    shown = [line.removeprefix("[launch] ") for line in lines[:ready] if "done: " not in line]
-    assert shown == messages
+    printed = [line.removeprefix("[launch] ") for line in lines[:ready] if "done: " not in line]
+    assert printed == messages
 
 
 @pytest.mark.parametrize(
@@ -270,8 +270,8 @@ def test_messages_are_printed_before_anything_starts(tmp_path: Path, log_level: 
     ],
 )  # fmt: skip
 def test_tags_of_parameter_files_are_read(text: str, value: object) -> None:
-    found = parse_document(f"x: {text}", "f").value["x"]
-    assert (found, type(found)) == (value, type(value))
+    document = parse_document(f"x: {text}", "f").value["x"]
+    assert (document, type(document)) == (value, type(value))
 
 
 @pytest.mark.parametrize(
@@ -283,9 +283,9 @@ def test_tags_of_parameter_files_are_read(text: str, value: object) -> None:
     ],
 )  # fmt: skip
 def test_other_tags_are_refused_by_name(text: str, tag: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         parse_document(f"y: 1\nx: {text}", "f")
-    assert str(caught.value) == f"f:2: x: tag {tag} is not supported: expected !!str, !!int, !!float or !!bool"
+    assert str(error.value) == f"f:2: x: tag {tag} is not supported: expected !!str, !!int, !!float or !!bool"
 
 
 def test_unknown_argument_lists_the_declared_ones(plan) -> None:

@@ -180,9 +180,9 @@ def test_what_is_left_out_leaves_nothing_behind(folder: Path) -> None:
             f"  - include: {{file: {other}.launch.yaml, arg: [{{name: it, value: deep}}]}}\n"
             f"  - node: {{pkg: dyn_service, exec: plant, name: {name}_$(var it)}}\n"
         )
-    file, both = folder / "a.launch.yaml", folder / "both.yaml"
+    file, parameter_file = folder / "a.launch.yaml", folder / "both.yaml"
     file.write_text(
-        LAUNCH.replace("PLANT", str(folder / "plant.yaml")).replace("BOTH", str(both))
+        LAUNCH.replace("PLANT", str(folder / "plant.yaml")).replace("BOTH", str(parameter_file))
         + "  - group:\n      if: false\n      scoped: false\n      children:\n"
         "        - let: {name: a, value: $(var b)}\n        - let: {name: c, value: d}\n"
         "        - push_ros_namespace: {namespace: arm}\n        - log_info: {message: lost}\n"
@@ -193,7 +193,7 @@ def test_what_is_left_out_leaves_nothing_behind(folder: Path) -> None:
         "  - node: {pkg: dyn_service, exec: plant, name: here, param: [{name: robot, value: $(var c panda)}]}\n"
     )
     names = ["b_plain", "b_given", "c_deep", "arm/last"]
-    both.write_text("/**:\n" + SECTION + "".join(f"/{name}:\n{SECTION}" for name in names))
+    parameter_file.write_text("/**:\n" + SECTION + "".join(f"/{name}:\n{SECTION}" for name in names))
     plan = make_plan(read_launch_file(file), {}, folder=folder)
     assert [process.name for process in plan.processes] == ["plant", "control", "here"]
     assert plan.processes[-1].parameters["robot"] == "panda"

@@ -138,15 +138,15 @@ def test_a_launch_is_ready_and_its_time_begins_when_its_plant_is_armed(
     (tmp_path / "a.launch.yaml").write_text(
         f"launch: [{{node: {{exec: later.py, param: [{{name: armed, value: {armed}}}]}}}}]", "utf-8"
     )
-    there: list[bool] = []
+    was_armed: list[bool] = []
 
     class Screen(io.StringIO):
         def write(self, text: str, /) -> int:
-            there.extend([armed.exists()] if "ready: 1 processes" in text else [])
+            was_armed.extend([armed.exists()] if "ready: 1 processes" in text else [])
             return super().write(text)
 
     assert launch_file(tmp_path / "a.launch.yaml", duration_s=0.1, console=Console(file=Screen(), width=200)) == 0
-    assert there == [True]
+    assert was_armed == [True]
 
 
 def test_runs_until_its_time_is_over(launch: Launch) -> None:

@@ -116,9 +116,9 @@ def test_after_an_overrun_states_are_published_on_their_grid_again(pendulum: Rob
         loop.pacer = Pacer(1e-3, now_ns=lambda: now_ns[0], sleep=sleep)
         for late_ms in (0, 0, 3, *[0] * 8, 30, *[0] * 4):
             now_ns[0] += late_ms * 1_000_000
-            before = loop.topics.published
+            previous_count = loop.topics.published
             loop._period()
-            published += [loop.plant.counters.steps] * (loop.topics.published - before)
+            published += [loop.plant.counters.steps] * (loop.topics.published - previous_count)
         assert published == [1, 5, 8, 12, 23, 24]
         assert loop.slipped == 20
     finally:

@@ -105,7 +105,7 @@ def test_no_table_is_cut_and_no_legend_takes_a_third_of_its_chart(tmp_path: Path
         assert page.evaluate(CUT) == [0, 0]
         legends = page.evaluate(LEGENDS)
         assert [count for _, _, count in legends] == [3, 1] * 3
-        assert all(inside for _, inside, _ in legends)
+        assert all(fits for _, fits, _ in legends)
         assert max(share for share, _, _ in legends) < 1 / 6  # one line of text
         page.locator(".u-over").first.hover()
         page.wait_for_function("document.querySelector('.u-legend').innerText.includes('time')")

@@ -72,7 +72,7 @@ def run(
 
 
 def judged(folder: Path, store: TelemetryStore, **outcome: object) -> tuple[dict, str, str]:
-    """What report.json says of the outcome, the page's badge, and the launch's last line."""
+    """Returns the outcome in report.json, the page, and the last line of the launch."""
     arguments = {"clock": "real_time"}
     plan, made = LaunchPlan(folder / "c.launch.yaml", arguments, ()), Outcome("3 s are over", **outcome)  # type: ignore[arg-type]
     write_report(folder, plan, store, made)
@@ -100,7 +100,7 @@ def test_a_run_within_its_bounds_is_clean(tmp_path: Path) -> None:
     assert found["clean"] is True
     assert found["exit_code"] == 0
     assert last.startswith("clean, 4 bounds met; on time, 3 bounds met")
-    assert {one["what"]: (one["subject"], one["bound"]) for one in found["verdicts"]} == {
+    assert {verdict["what"]: (verdict["subject"], verdict["bound"]) for verdict in found["verdicts"]} == {
         "late answers": ("timing", 1.0), "safe stops": ("robot", 0.0), "time under command": ("robot", 99.0),
         "lateness": ("timing", 10.0), "time lost": ("timing", 1.0), "time at limits": ("robot", 1.0),
         "tracking error": ("robot", 0.05),
@@ -156,22 +156,22 @@ def test_each_bound_on_the_robot_alone_makes_it_not_clean(tmp_path: Path, change
 def test_bounds_on_the_timing_make_it_late_and_leave_the_robot_clean(
     tmp_path: Path, change: dict, sentences: list[str], judged_robot: int
 ) -> None:
-    found, _, last = judged(tmp_path, run(**change))
-    assert (found["clean"], found["on_time"], found["exit_code"]) == (True, False, 0)
-    assert broken(found) == sentences
+    outcome, _, last = judged(tmp_path, run(**change))
+    assert (outcome["clean"], outcome["on_time"], outcome["exit_code"]) == (True, False, 0)
+    assert broken(outcome) == sentences
     text = f"clean, {judged_robot} bounds met; late, {len(sentences)} of {7 - judged_robot} bounds broken"
     assert last.startswith(text)
-    found, _, last = judged(tmp_path, run(**change), check=True)
-    assert found["exit_code"] == LATE == 4
+    outcome, _, last = judged(tmp_path, run(**change), check=True)
+    assert outcome["exit_code"] == LATE == 4
     assert last.startswith(f"status 4: {text}")
-    found, _, _ = judged(tmp_path, run(**change, error=(0.0, 1.15)), check=True)  # the robot's verdict comes first
-    assert (found["clean"], found["on_time"], found["exit_code"]) == (False, False, NOT_CLEAN)
+    outcome, _, _ = judged(tmp_path, run(**change, error=(0.0, 1.15)), check=True)  # the robot's verdict comes first
+    assert (outcome["clean"], outcome["on_time"], outcome["exit_code"]) == (False, False, NOT_CLEAN)
 
 
 def test_stops_in_lockstep_are_the_robot_s(tmp_path: Path) -> None:
     """There no time passes while a command is awaited, unless a controller gives no answer at all."""
-    found, _, _ = judged(tmp_path, run(clock="lockstep", plant={"stops": 1, "stops_missed": 1}))
-    assert (found["clean"], found["on_time"]) == (False, None)
+    outcome, _, _ = judged(tmp_path, run(clock="lockstep", plant={"stops": 1, "stops_missed": 1}))
+    assert (outcome["clean"], outcome["on_time"]) == (False, None)
 
 
 def test_a_robot_that_stands_still_under_a_small_motion_is_not_clean(tmp_path: Path) -> None:
@@ -220,12 +220,12 @@ def test_bounds_that_were_not_judged_are_listed(tmp_path: Path) -> None:
 
 def test_in_lockstep_no_answer_is_late(tmp_path: Path) -> None:
     """Neither a finding, nor a line, nor a dot in the colour of a bound that was met."""
-    asked = {"deadline_misses": 125}
+    client_stats = {"deadline_misses": 125}
     for clock, count in (("real_time", 1), ("lockstep", 0)):
-        store = run(clock=clock, asked=asked)
-        took = np.array([[0.0, 0.0, 9e3, 1.0], [0.1, 0.0, 1e3, 0.0]])
+        store = run(clock=clock, asked=client_stats)
+        request_rows = np.array([[0.0, 0.0, 9e3, 1.0], [0.1, 0.0, 1e3, 0.0]])
         columns = ["t", "kind", "round_trip_us", "missed"]
-        store.take(Rows("controller", 2, "requests", columns, np.ascontiguousarray(took, "<f8").tobytes()))
+        store.take(Rows("controller", 2, "requests", columns, np.ascontiguousarray(request_rows, "<f8").tobytes()))
         _, page, _ = judged(tmp_path, store)
         assert page.count("answers later than 2 ms: 125, 12.5 % of all; the slowest took 9.0 ms") == count
         assert page.count("125 later than 2 ms") == count
@@ -277,16 +277,16 @@ def test_a_late_run_is_reported_with_its_cause_and_advice(tmp_path: Path) -> Non
          "is the cause"),
         ({}, "the system reports no CPU times"),
     ):  # fmt: skip
-        found, page, _ = judged(tmp_path, run(plant=late), cpu=shares)
-        assert found["cause"] == f"late: {cause}. For a run that does not depend on the machine, add clock:=lockstep"
-        assert found["cause"] in page
-        assert found["cpu"] == shares
-        assert _summary(*planned(tmp_path, run(plant=late), {"clock": "real_time"}, shares))[-2] == found["cause"]
+        outcome, page, _ = judged(tmp_path, run(plant=late), cpu=shares)
+        assert outcome["cause"] == f"late: {cause}. For a run that does not depend on the machine, add clock:=lockstep"
+        assert outcome["cause"] in page
+        assert outcome["cpu"] == shares
+        assert _summary(*planned(tmp_path, run(plant=late), {"clock": "real_time"}, shares))[-2] == outcome["cause"]
     lines = _summary(*planned(tmp_path, run(plant=late), {}, {}))  # a launch file without such an argument
     assert lines[-2].endswith("set the plant's parameter clock: lockstep")
     for store in (run(), run(plant={"stops": 1}, clock="lockstep"), run(error=(0.0, 1.15))):
-        found, _, _ = judged(tmp_path, store, cpu=shared(0.31, 0.48, 0.0))
-        assert found["cause"] is None
+        outcome, _, _ = judged(tmp_path, store, cpu=shared(0.31, 0.48, 0.0))
+        assert outcome["cause"] is None
 
 
 def planned(
@@ -325,8 +325,8 @@ def test_cpu_time_is_divided_between_the_launch_others_and_the_host(tmp_path: Pa
 
 @pytest.mark.skipif(cpu_ticks() is None, reason="this system reports no CPU times")
 def test_cpu_time_of_this_process_is_the_launch_s() -> None:
-    begin, until = cpu_ticks(), time.process_time() + 0.3
-    while time.process_time() < until:
+    begin, end_s = cpu_ticks(), time.process_time() + 0.3
+    while time.process_time() < end_s:
         pass
     end = cpu_ticks()
     assert begin is not None
@@ -383,8 +383,8 @@ def test_the_command_says_whether_the_run_was_clean(tmp_path: Path) -> None:
 
 
 def test_default_bounds() -> None:
-    allowed = PlantBounds().errors(np.array([True, False]), np.array([1.0, 1.0]))
-    assert allowed.tolist() == [0.05, 0.005]
+    error_bounds = PlantBounds().errors(np.array([True, False]), np.array([1.0, 1.0]))
+    assert error_bounds.tolist() == [0.05, 0.005]
     # a fifth of the bound is no motion: beyond it, the error is judged by its share of the motion
-    allowed = PlantBounds().errors(np.array([True, True]), np.array([0.0099, 0.0101]))
-    assert allowed.tolist() == [0.05, pytest.approx(0.25 * 0.0101)]
+    error_bounds = PlantBounds().errors(np.array([True, True]), np.array([0.0099, 0.0101]))
+    assert error_bounds.tolist() == [0.05, pytest.approx(0.25 * 0.0101)]

@@ -39,8 +39,8 @@ def test_limits_of_version_1_2() -> None:
     assert [shape.kind for shape in description.links[1].shapes] == ["capsule"]
     inertial = description.links[1].inertial
     assert inertial is not None
-    turned = inertial.rotation @ inertial.inertia @ inertial.rotation.T
-    np.testing.assert_allclose(turned, np.diag([0.003, 0.02, 0.021]), atol=1e-17)
+    inertia_in_link = inertial.rotation @ inertial.inertia @ inertial.rotation.T
+    np.testing.assert_allclose(inertia_in_link, np.diag([0.003, 0.02, 0.021]), atol=1e-17)
     robot = Robot(description)
     assert robot.limits.acceleration.tolist() == [4, 50]
     assert robot.limits.jerk.tolist() == [100, math.inf]
@@ -61,11 +61,11 @@ def test_a_client_knows_them(names: list[str] | None) -> None:
     remote = RemoteRobotProperties(described, names).limits
     expected = [4.0, 50.0] if names is None else [50.0, 4.0]
     assert remote.acceleration.tolist() == expected
-    without = Robot.from_text(NEW.replace("acceleration", "x").replace("deceleration", "y").replace("jerk", "z"))
-    assert (without.description.limits.acceleration, without.description.limits.jerk) == ([], [])
-    assert RemoteRobotProperties(without.description, names).limits.acceleration.tolist() == [math.inf] * 2
+    unlimited = Robot.from_text(NEW.replace("acceleration", "x").replace("deceleration", "y").replace("jerk", "z"))
+    assert (unlimited.description.limits.acceleration, unlimited.description.limits.jerk) == ([], [])
+    assert RemoteRobotProperties(unlimited.description, names).limits.acceleration.tolist() == [math.inf] * 2
     assert isinstance(described, RobotDescription)
-    assert without.fingerprint != described.fingerprint
+    assert unlimited.fingerprint != described.fingerprint
 
 
 def test_writers_keep_them_or_note_them() -> None:
@@ -74,8 +74,8 @@ def test_writers_keep_them_or_note_them() -> None:
     assert [joint.limit for joint in read_text(text).joints] == [joint.limit for joint in description.joints]
     assert notes == []
     for way in ("sdf", "mjcf"):
-        lost = [note.text for note in written(description, way)[1] if "celeration limit" in note.text]
-        assert [text.split(" limit ")[1].split()[0] for text in lost] == ["8", "4", "50"]
+        texts = [note.text for note in written(description, way)[1] if "celeration limit" in note.text]
+        assert [text.split(" limit ")[1].split()[0] for text in texts] == ["8", "4", "50"]
 
 
 @pytest.mark.parametrize("value", ["0", "-3"])

@@ -114,11 +114,11 @@ def test_shipped_robots_have_the_same_answers(path: Path, load: Any) -> None:
 def test_links_without_inertial_are_named() -> None:
     robot = read(by_urchin(NAMED["romeo_small.urdf"]))
     warning = [note.element for note in robot.notes if note.kind == "changed" and note.text.startswith(STAND_IN)]
-    without = [
+    massless_links = [
         f"link '{link.name}' inertial" for link in read(NAMED["romeo_small.urdf"]).links if link.inertial is None
     ]
-    assert warning == without
-    assert len(without) > 5
+    assert warning == massless_links
+    assert len(massless_links) > 5
 
 
 def test_removed_stand_ins_are_logged(caplog: pytest.LogCaptureFixture) -> None:

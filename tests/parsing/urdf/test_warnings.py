@@ -237,8 +237,8 @@ MESH = '<visual><geometry><mesh filename="m.stl"/></geometry></visual>'
 @pytest.mark.parametrize("shape", SHAPES)
 def test_moments_beyond_those_of_the_shape(shape: str, factor: float) -> None:
     kind = shape[1:].split()[0]
-    found = [note.text for note in read_text(shaped(shape, SHAPES[shape], factor)).notes if "fill" in note.text]
-    assert found == [
+    warnings = [note.text for note in read_text(shaped(shape, SHAPES[shape], factor)).notes if "fill" in note.text]
+    assert warnings == [
         f"its moments of inertia are {factor:g} times those of 2 kg that fill its {kind} evenly: "
         "probably too much inertia"
     ] * (factor >= 2.0)
@@ -280,8 +280,8 @@ def test_an_impossible_inertia_is_compared_with_the_other_side(one: str, other: 
     """Both have the same mass, one has no inertia."""
     inertial = '<inertial><origin/><mass value="2"/>{}</inertial>'
     links = "".join(
-        f'<link name="{name}">{inertial.format(about)}</link>'
-        for name, about in ((one, moments(0.01, 0.02, 0.025)), (other, moments(0, 0, 0)))
+        f'<link name="{name}">{inertial.format(inertia)}</link>'
+        for name, inertia in ((one, moments(0.01, 0.02, 0.025)), (other, moments(0, 0, 0)))
     )
     joint = '<joint name="{0}_j" type="fixed"><origin/><parent link="a"/><child link="{0}"/></joint>'
     notes = read_text(f'<robot name="r"><link name="a"/>{links}{joint.format(one)}{joint.format(other)}</robot>').notes

@@ -143,9 +143,9 @@ def test_answers_can_be_written_to(remote: Any) -> None:
 def test_results_unpack(remote: Any, panda: Robot) -> None:
     q, v = np.zeros(panda.nq), np.ones(panda.nv)
     for robot in (remote, panda):
-        after, faster = robot.step(q, v, 0 * v, dt=1e-3)
+        next_q, next_v = robot.step(q, v, 0 * v, dt=1e-3)
         rotation, position = robot.link_poses(q)
-        assert (after.shape, faster.shape, rotation.shape[1:], position.shape[1:]) == (q.shape, v.shape, (3, 3), (3,))
+        assert (next_q.shape, next_v.shape, rotation.shape[1:], position.shape[1:]) == (q.shape, v.shape, (3, 3), (3,))
 
 
 def test_answers_are_copied_into_given_arrays(remote: Any, panda: Robot) -> None:

@@ -541,9 +541,9 @@ def closed_during(client: Client, call: Callable[[], Any], wait: Callable[[float
     texts: list[str] = []
 
     def run() -> None:
-        with pytest.raises(UnavailableError) as caught:
+        with pytest.raises(UnavailableError) as error:
             call()
-        texts.append(str(caught.value))
+        texts.append(str(error.value))
 
     caller = threading.Thread(target=run)
     caller.start()

@@ -1020,9 +1020,9 @@ def test_a_transport_closes_when_peers_with_unread_replies_were_just_reset(folde
         with ExitStack() as peers:
             for _ in range(8):
                 peers.enter_context(dealer(endpoint, keys, RCVHWM=1, RCVBUF=1 << 16)).send(b"echo")
-            found: list[Any] = []
-            wait_until(lambda: found.extend(router.messages(64)) or len(found) == 8)  # noqa: B023
-            for peer, _ in found:
+            messages: list[Any] = []
+            wait_until(lambda: messages.extend(router.messages(64)) or len(messages) == 8)  # noqa: B023
+            for peer, _ in messages:
                 for _ in range(40):  # 8 MB: more than the connection takes
                     router.send(peer, False, reply)
                 router._quota.disconnect(peer, "it leaves")
