@@ -585,6 +585,21 @@ def test_work_that_cannot_end_by_its_deadline_is_not_started(
     assert other.ask(batch_of(4, deadline_ms=6e4))["ok"]  # of another client
 
 
+def test_a_short_simulation_is_started_after_a_long_one_was_stopped(
+    pooled: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their requests have as many bytes, and say nothing of their work."""
+    pool, peer = pooled._worker, bare(pooled.endpoints[0])
+    assert isinstance(pool, Pool)
+    tasks: list[Task] = []
+    offer = pool.offer
+    monkeypatch.setattr(pool, "offer", lambda task: (tasks.append(task), offer(task)))
+    short = {"inputs": {"q": array([0.5]), "v": array([0.0])}, "options": {"dt": 1e-3, "steps": 3}, "deadline_ms": 6e4}
+    assert peer.ask(request("simulate", id=1, **short))["ok"]
+    pool._paces.note(tasks[0], 10**18, perf_counter_ns(), finished=False)
+    assert peer.ask(request("simulate", id=2, **short))["ok"]
+
+
 def test_a_kernel_made_after_the_deadline_is_there_for_the_next_request(
     bare: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

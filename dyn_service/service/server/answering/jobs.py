@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dyn_service.api.queries import QUERIES
 from dyn_service.errors import DeadlineExceededError
 from dyn_service.model.order import Order
 from dyn_service.service.protocol.limits import NOTICE_PERIOD_MS
@@ -115,10 +116,11 @@ _HALF_LIFE_NS = 1e9  # after which a request is expected to take half of the tim
 
 
 class Paces:
-    """Predicts how long a worker takes for a request, from the last ones of the same peer, query and robot.
+    """Predicts how long a worker takes for a batch, from the last ones of the same peer, robot and kernel.
 
     The least time, in proportion to the bytes of the request: at most what the last request took, or at least what one
-    took that was given up. It halves every second, because the machine may have been busy.
+    took that was given up. It halves every second, because the machine may have been busy. Of computations such as
+    `simulate` nothing is predicted: their work does not grow with their bytes.
     """
 
     def __init__(self) -> None:
@@ -126,6 +128,8 @@ class Paces:
 
     def note(self, task: Task, took_ns: int, now_ns: int, *, finished: bool) -> None:
         """Notes the time of a worker for a task. finished: whether the task was computed; False: it was given up."""
+        if task.head.query not in QUERIES:
+            return
         kind, pace = self._kind(task), took_ns / task.size
         if kind in self._known:
             pace = min(pace, self._known[kind][0]) if finished else max(pace, self.least_ns(task, now_ns) / task.size)
@@ -140,7 +144,7 @@ class Paces:
 
     @staticmethod
     def _kind(task: Task) -> tuple[Any, ...]:
-        return hash(task.peer), task.head.query, str(task.head.robot)
+        return hash(task.peer), task.head.query, str(task.head.robot), task.kernel
 
 
 class DueTimes:
