@@ -243,3 +243,21 @@ def test_healthy_robots_are_bound_and_not_checked() -> None:
     healthy.forward_dynamics(q, v, v)
     call = healthy.bound_calls["forward_dynamics"]
     assert call((q, v, v), tuple(QUERIES["forward_dynamics"].argument_defaults)) is not None
+
+
+def test_the_mass_beyond_a_joint_decides_whether_an_inertia_vanishes() -> None:
+    """A rod along z on a light link that turns about z: 1.1e-19 kg m^2 of 1 kg is a radius of 3e-10 m, in all poses."""
+    thin, rod = link("thin", (1e-19, 1e-19, 1e-19), mass=1e-9), link("rod", (1e-2, 1e-2, 1e-20), com="0 0 0.2")
+    slide = joint("slide", "thin", "rod", "0 0 1").replace("revolute", "prismatic")
+    lathe = robot(link("base", (1, 1, 1)), thin, rod, joint("spin", "base", "thin", "0 0 1"), slide)
+    with pytest.raises(FailedPreconditionError, match="the branch of joint 'spin' has no inertia"):
+        lathe.forward_dynamics([0.0, 0.0], [0.0, 0.0], [1.0, 0.0])
+
+
+def test_small_links_of_a_long_robot_have_an_inertia() -> None:
+    """A tool of a gram and a centimetre at 100 km: its inertia is formed in its own axes, with all digits."""
+    tool = link("tool", (1e-7, 1e-7, 1e-7), mass=1e-3)
+    boom = joint("turn", "boom", "tool", "1 0 0", xyz="1e5 0 0")
+    crane = robot(link("base", (1, 1, 1)), link("boom", (1, 1, 1)), joint("swing", "base", "boom", "0 0 1"), boom, tool)
+    a = crane.forward_dynamics([0.0, 0.0], [0.0, 0.0], [0.0, 1e-7])
+    np.testing.assert_allclose(a, [0.0, 1.0], rtol=1e-12, atol=1e-12)
