@@ -471,7 +471,8 @@ def test_call_asks_what_it_lists(tcp_server: Server, pendulum: Robot, dyn_here: 
         if query == "verify":
             assert len(found) == 14
         elif query == "simulate":
-            assert found.keys() == {"t", "q", "v", "substeps"}  # the last tells what `auto` chose
+            assert found.keys() == {"t", "q", "v", "substeps", "integrator"}  # the last two tell what `auto` chose
+            assert (found["integrator"], repr(found["substeps"])) == ("rk4", "1")
         else:
             assert found.keys() == {*outputs}
 
