@@ -628,9 +628,9 @@ def test_a_bag_has_the_times_of_its_stamps_and_the_rows_under_command(
                 numbers: Any = {"name": names, "position": [float(k)] * 2, "velocity": [1.0 * k] * 2}
                 numbers["effort"] = [float(k * k)] * 2
                 if states and k != 4:  # a lost message: the mode lasts
-                    more: Any = {"cause": "", "since": 0.0, "epoch": 0, "armable": True, "command_seq": -1}
-                    more |= {"command_delay": 0.0, "fingerprint": "", "mode": mode, **numbers, "name": tuple(names)}
-                    bag.write("/arm/plant_state", PlantState(session=1, seq=k, stamp=stamp, **more), came)
+                    safety: Any = {"cause": "", "since": 0.0, "epoch": 0, "armable": True, "command_seq": -1}
+                    safety |= {"command_delay": 0.0, "fingerprint": "", "mode": mode, **numbers, "name": tuple(names)}
+                    bag.write("/arm/plant_state", PlantState(session=1, seq=k, stamp=stamp, **safety), came)
                 bag.write("/arm/joint_states", JointState(Header(Time.from_seconds(stamp)), **numbers), came)
         return recording(robot, tmp_path / file, "/arm/joint_states")
 

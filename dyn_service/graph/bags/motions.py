@@ -184,13 +184,13 @@ def _under_command(motion: Mapping[str, Array], commanded: Array, source: str) -
     rows = max(np.split(active, np.flatnonzero(np.diff(active) > 1) + 1), key=len)
     if len(rows) < 3:
         raise InvalidArgumentError(f"{source} has {len(rows)} rows under command, expected 3 or more")
-    chosen = {name: x[rows] for name, x in motion.items()}
-    chosen["t"] = chosen["t"] - chosen["t"][0]
+    span = {name: x[rows] for name, x in motion.items()}
+    span["t"] = span["t"] - span["t"][0]
     if "tau" in motion:
-        after = np.minimum(rows + 1, rows[-1])  # in the cycle after the last row brakes may act
-        chosen["tau"] = (motion["tau"][rows] + motion["tau"][after]) / 2
-        chosen["tau"][0] = motion["tau"][after[0]]  # before the first row they acted
-    return chosen
+        following = np.minimum(rows + 1, rows[-1])  # in the cycle after the last row brakes may act
+        span["tau"] = (motion["tau"][rows] + motion["tau"][following]) / 2
+        span["tau"][0] = motion["tau"][following[0]]  # before the first row they acted
+    return span
 
 
 def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
@@ -201,7 +201,7 @@ def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
         bag.check([topic])
         received = list(bag.messages([topic]))
         states = list(bag.messages([plant_topic])) if plant_topic in bag.names() else []
-    messages = [each.message for each in received]
+    messages = [record.message for record in received]
     rows: dict[str, list[list[float]]] = {"q": [], "v": [], "tau": []}
     for number, message in enumerate(messages):
         names, where = list(message.name), f"message {number} of topic '{topic}' in {str(path)!r}"
@@ -219,20 +219,20 @@ def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
     if stamped := bool(stamps.any()):
         late = np.flatnonzero(np.diff(stamps) <= 0)
         if late.size:
-            before, after = stamps[late[0] : late[0] + 2] / NANOSECONDS
+            first, second = stamps[late[0] : late[0] + 2] / NANOSECONDS
             raise InvalidArgumentError(
-                f"message {late[0] + 1} of {source} has the stamp {after:.6f} s after {before:.6f} s, expected a later "
+                f"message {late[0] + 1} of {source} has the stamp {second:.6f} s after {first:.6f} s, expected a later "
                 "one: record each run of a robot in a bag of its own"
             )
     elif messages:
         _LOG.warning("%s has no stamps: t is the time of arrival, which jitters", source)
-        stamps = np.array([each.log_time_ns for each in received], dtype=np.int64)
+        stamps = np.array([record.log_time_ns for record in received], dtype=np.int64)
     t = (stamps - stamps[:1]) / NANOSECONDS
     motion = {"t": t, **{name: np.array(x) for name, x in rows.items() if x}}
     if states and stamped:
-        begins = [Time.from_seconds(each.message.stamp).nanoseconds() for each in states]
+        begins = [Time.from_seconds(state.message.stamp).nanoseconds() for state in states]
         latest = np.searchsorted(begins, stamps, side="right") - 1
-        active = np.array([each.message.mode == ACTIVE for each in states])
+        active = np.array([state.message.mode == ACTIVE for state in states])
         return _under_command(motion, (latest >= 0) & active[latest], source)
     text = "%s is returned whole, also rows in which brakes act: '%s' has no modes for its stamps"
     _LOG.warning(text, source, plant_topic)
