@@ -528,6 +528,12 @@ Undriven = Annotated[
     Sequence[str] | None, OptionSpec("joints without a motor, by name; default: floating and planar ones")
 ]
 StepLength = Annotated[float, OptionSpec("length of a step, s")]
+SimulationSteps = Annotated[
+    Integrator,
+    OptionSpec(
+        "`auto` is `rk4` in as many parts of a step as the robot needs, up to 64, else `stick_slip`; see `substeps`"
+    ),
+]
 StepCount = Annotated[int, OptionSpec("number of steps")]
 Every = Annotated[int, OptionSpec("interval of records, in steps")]
 FirstStep = Annotated[int, OptionSpec("number of the first step, if this is part of a longer motion")]

@@ -196,6 +196,10 @@ def _answer(client: Client, row: Query | Computation, robot: str | None, values:
     outputs = read_outputs(head, row, request, remote)
     names = row.result_names if isinstance(row, Query) else outputs
     answer = {name: _plain(outputs[name]) for name in names}
+    if "substeps" in answer:
+        from dyn_service.simulation.parts import steps_of  # slow to import
+
+        answer["integrator"], answer["substeps"] = steps_of(outputs)
     if verify:
         answer["residuals"] = {name: _plain(value) for name, value in read_residuals(head).items()}
     return answer

@@ -34,10 +34,10 @@ def controller(
     _write(lambda: new_package("controller", name, folder, robot))
     top = folder / name
     launch = top / name / "launch" / f"{name}.launch.yaml"
-    say(f"\ntest it    python -m pytest {top}")
+    say(f"\ntest it    pip install pytest; python -m pytest {top}")
     say(f"run it     dyn launch {launch} clock:=lockstep --duration 10 --report report")
     say(f"then       dyn launch {launch} --duration 10 --report report     # in real time")
-    say(f"the law    {top / name / 'controller.py'}")
+    say(f"the law    {top / name / 'controller.py'}; it lags behind motions and friction until you add terms for them")
 
 
 @app.command()

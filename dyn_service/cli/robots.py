@@ -73,7 +73,9 @@ def check(
         bool,
         typer.Option("--kernels/--no-kernels", help="Compile the kernels of control loops, for their certificates."),
     ] = True,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 if there are warnings.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with status 1 if there are warnings or closed loops.")
+    ] = False,
 ) -> int:
     """Read a robot; report masses, merged links, defaults, unused parts, warnings, and rounding errors of kernels."""
     from rich.console import Console
@@ -111,9 +113,9 @@ def check(
 
 
 def _status(receipt: Any, strict: bool) -> int:
-    """Returns the exit status of `dyn check`: 1 if it is strict and there are warnings."""
-    if count := len(receipt.of_kind("warning")) if strict else 0:
-        tell(f"{receipt.source}: warnings: {count}, expected none with --strict")
+    """Returns the exit status of `dyn check`: 1 if it is strict and there are warnings or closed loops."""
+    if count := len(receipt.of_kind("warning", "loop")) if strict else 0:
+        tell(f"{receipt.source}: warnings and closed loops: {count}, expected none with --strict")
     return int(count > 0)
 
 
@@ -127,6 +129,7 @@ def convert(
     root: Root = "fixed",
     joints: Joints = None,
     mimic: Mimic = True,
+    loops: Loops = "closed",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     json_output: Json = False,
 ) -> None:
@@ -143,6 +146,7 @@ def convert(
         mimic=mimic,
         arguments=assigned(arguments),
         force=force,
+        loops=loops,  # type: ignore[arg-type]  # checked there
     )
     if json_output:
         say_json({"file": str(target), "notes": list(map(asdict, notes))})

@@ -102,11 +102,12 @@ class Robot(RobotQueries):
         InvalidArgumentError: `description` is something else, such as the path of a file.
     """
 
-    def __init__(self, description: Description) -> None:
-        if not isinstance(description, Description):
+    def __init__(self, description: Description, **options: Any) -> None:
+        if options or not isinstance(description, Description):
+            others = f" and the options {', '.join(options)}" if options else ""
             raise InvalidArgumentError(
-                f"Robot takes a Description, found {found(description)}: Robot.from_file(path) reads a file, "
-                "Robot.from_urdf(..) URDF, Robot.from_text(..) a text",
+                f"Robot takes a Description alone, found {found(description)}{others}: Robot.from_file(path) reads a "
+                "file, Robot.from_urdf(..) URDF, Robot.from_text(..) a text",
                 path="description",
             )
         tree = tree_of(description)
@@ -1074,11 +1075,7 @@ class Robot(RobotQueries):
         """
         inverts = method in getattr(row, "inverts_mass_matrix", ())
         if self._description.loops and (row.has_loads or inverts):
-            note, *rest = self._description.loops
-            return (
-                f"{note.element} {note.text}{f' ({len(rest)} more)' if rest else ''}, and what it carries is not "
-                'computed; load the robot with loops="cut" to compute with the tree that is left'
-            )
+            return self._description.loop_refusal
         if method in getattr(row, "rejects_mimic", ()) and self._tree.has_mimics:
             name, mimic = next((n, m) for n, m in zip(self._tree.moving_joints, self._tree.mimic, strict=True) if m)
             return (
@@ -1094,6 +1091,9 @@ class Robot(RobotQueries):
 
     def check_answer(self, row: Query | Computation, method: str = "") -> None:
         """Raises FailedPreconditionError, which names the joint, for a method that has no result for this robot."""
+        if isinstance(row, Query) and row.parts and self._refusal(row, method):
+            for part, choice in row.choices(method):
+                self.check_answer(part, choice)
         if reason := self._refusal(row, method):
             by_choice = isinstance(row, Query) and not all(self._refusal(row, choice) for choice in row.kernels)
             name = f"{row.name} with {row.kernel_option}='{method}'" if by_choice else row.name  # type: ignore[union-attr]

@@ -6,8 +6,9 @@ that begins with the test and advances with `clock`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,26 +88,35 @@ def hil_setup(request: pytest.FixtureRequest) -> Setup:
 
 @pytest.fixture
 def hil_benches(request: pytest.FixtureRequest, hil_setup: Setup, hil_robot_cache: RobotCache) -> Callable[..., Bench]:
-    """Returns (faults, seed) -> a bench of the mode given by `--hil`."""
+    """Returns (faults, seed, plant) -> a bench of the mode given by `--hil`."""
     config = request.config
     mode = config.getoption("hil")
 
-    def make(faults: Sequence[Fault] = (), seed: int = 0) -> Bench:
+    def make(faults: Sequence[Fault] = (), seed: int = 0, plant: Mapping[str, Any] | None = None) -> Bench:
         endpoints, limit_s = config.getoption("hil_endpoint"), config.getoption("hil_wall_limit")
-        return open_bench(mode, hil_setup, hil_robot_cache, faults, seed, endpoints, limit_s)
+        setup = merged(hil_setup, {"plant": plant or {}})
+        return open_bench(mode, setup, hil_robot_cache, faults, seed, endpoints, limit_s)
 
     return make
 
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, hil_benches: Callable[..., Bench]) -> Callable[..., Run]:
-    """(seconds, faults=(), seed=None) -> a run of its own, of which `check` has the assertions."""
+    """(seconds, faults=(), seed=None, plant=None) -> a run of its own, of which `check` has the assertions.
+
+    plant: parameters of the plant over those of the launch file and the marker.
+    """
     config = request.config
     reporting = config.stash[_REPORTING]
 
-    def go(seconds: float, faults: Sequence[Fault] = (), seed: int | None = None) -> Run:
+    def go(
+        seconds: float,
+        faults: Sequence[Fault] = (),
+        seed: int | None = None,
+        plant: Mapping[str, Any] | None = None,
+    ) -> Run:
         chosen = config.getoption("hil_seed") if seed is None else seed
-        done = run_for(hil_benches(faults, chosen), seconds, config.getoption("hil"), chosen, faults)
+        done = run_for(hil_benches(faults, chosen, plant), seconds, config.getoption("hil"), chosen, faults)
         reporting.take(request.node, lambda: done)
         return done
 

@@ -184,6 +184,17 @@ class Description:
         """The notes on what joins links or joints in a loop and is not in the tree; none if loops are cut."""
         return tuple(note for note in self.notes if note.kind == "loop")
 
+    @property
+    def loop_refusal(self) -> str:
+        """Why there are no efforts, and what to do; "" for a robot without closed loops."""
+        if not self.loops:
+            return ""
+        note, *rest = self.loops
+        return (
+            f"{note.element} {note.text}{f' ({len(rest)} more)' if rest else ''}, and what it carries is not computed; "
+            'loops="cut" (--loops cut, loops: cut) takes the tree that is left'
+        )
+
 
 def rooted(description: Description, root: RootType) -> Description:
     """Returns the robot with its root link moving in the world as `root` specifies. For a moving root, the link and the

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dyn_service.errors import InvalidArgumentError, UnimplementedError
-from dyn_service.model.description import UNUSED_SHAPES, Description, Note, Shape
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from dyn_service.model.description import UNUSED_SHAPES, Description, LoopHandling, Note, Shape, with_loops
 from dyn_service.parsing.files import URDF_ROOT, completed, read_file, root_of, source_text
 from dyn_service.parsing.mjcf.joints import ASSETS
 from dyn_service.parsing.shapes import FORMATS, mesh_file, without_capsules
 from dyn_service.parsing.writing import mjcf, sdf, urdf
+
+_LOG = logging.getLogger(__name__)
 
 Writer = Callable[[Description], tuple[str, list[Note]]]
 
@@ -22,7 +25,7 @@ WRITERS: Mapping[str, Writer] = {"urdf": urdf.write, "mjcf": mjcf.write, "sdf": 
 SUFFIXES = {".urdf": "urdf", ".mjcf": "mjcf", ".xml": "mjcf", ".sdf": "sdf"}
 
 
-_MISSING = ("loop", "reported", "dropped")
+_MISSING = ("reported", "dropped")
 """Kinds of notes on content of a file that the description does not contain."""
 
 
@@ -51,11 +54,13 @@ def convert(
     mimic: bool = True,
     arguments: Mapping[str, str] | None = None,
     force: bool = False,
+    loops: LoopHandling = "closed",
 ) -> list[Note]:
     """Converts a robot file.
 
     format: one of `WRITERS`; None: by the suffix of `target`. joints: a joint file. mimic: whether to keep mimic
-    joints. arguments: of a xacro file. force: whether to overwrite an existing file.
+    joints. arguments: of a xacro file. force: whether to overwrite an existing file. loops: `cut` writes the tree that
+    is left of closed loops, which are refused otherwise.
 
     Returns:
         Notes on what was lost, first when reading, then when writing.
@@ -68,7 +73,7 @@ def convert(
     if not force and Path(target).exists():
         raise InvalidArgumentError(f"{os.fspath(target)} already exists: --force overwrites it", path="target")
     described = read_file(source, arguments=arguments)
-    description = completed(described, root, joints, mimic)  # type: ignore[arg-type]  # `rooted` checks the value
+    description = completed(described, root, joints, mimic, loops)  # type: ignore[arg-type]  # `rooted` checks the value
     folders = (Path(os.path.abspath(each)).parent for each in (source, target))
     text, missing = written(description, chosen, *folders)
     try:
@@ -80,13 +85,16 @@ def convert(
 
 
 def urdf_of(path: str | os.PathLike[str]) -> str:
-    """Returns a robot file as URDF text: URDF unchanged, xacro expanded, MJCF and SDFormat converted. Raises as
-    `read_file`.
+    """Returns a robot file as URDF text: URDF unchanged, xacro expanded, MJCF and SDFormat converted, with closed loops
+    cut and a warning. Raises as `read_file`.
     """
     text = source_text(path)
     if root_of(text) == URDF_ROOT:
         return text
-    return written(read_file(path), "urdf", Path(os.path.abspath(path)).parent)[0]
+    described = read_file(path)
+    if described.loops:
+        _LOG.warning("%s: its URDF lacks what closes a loop: %s", path, described.loops[0].element)
+    return written(with_loops(described, "cut"), "urdf", Path(os.path.abspath(path)).parent)[0]
 
 
 def written(
@@ -99,10 +107,13 @@ def written(
 
     Raises:
         UnimplementedError: The format lacks a joint type of the robot.
+        FailedPreconditionError: The robot has closed loops, which a file written here would lack.
 
     Checked by:
         tests/parsing/test_converting.py
     """
+    if description.loops:
+        raise FailedPreconditionError(f"robot '{description.name}' is not written: {description.loop_refusal}")
     notes: list[Note] = []
     links = []
     for link in description.links:

@@ -77,9 +77,9 @@ class Receipt:
         """Returns the report with the certificates of kernels."""
         return replace(self, certificates=certificates, notes=(*self.notes, *notes))
 
-    def of_kind(self, kind: str) -> tuple[Note, ...]:
-        """Returns the notes of a kind, by line."""
-        return tuple(note for note in self.notes if note.kind == kind)
+    def of_kind(self, *kinds: str) -> tuple[Note, ...]:
+        """Returns the notes of these kinds, by line."""
+        return tuple(note for note in self.notes if note.kind in kinds)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as plain types for JSON; numbers that are not finite become None."""

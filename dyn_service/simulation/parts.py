@@ -18,7 +18,15 @@ from numpy.typing import ArrayLike
 from dyn_service.api.arrays import with_leading_axes
 from dyn_service.api.cost import overlay_lead
 from dyn_service.api.laws import SimulationLaw
-from dyn_service.api.queries import COMPUTATIONS, EffortFunction, GivenMotion, Overlay, Payload, RobotQueries
+from dyn_service.api.queries import (
+    COMPUTATIONS,
+    EffortFunction,
+    GivenMotion,
+    Integrator,
+    Overlay,
+    Payload,
+    RobotQueries,
+)
 from dyn_service.api.results import Array, RheonomicTrajectory, Trajectory
 from dyn_service.errors import DynError, InvalidArgumentError, UnimplementedError
 from dyn_service.model.configuration import Configuration
@@ -176,6 +184,12 @@ def simulated(
     return outputs
 
 
+def steps_of(outputs: Mapping[str, Any]) -> tuple[Integrator, int]:
+    """Returns what `auto` became, by the outputs of `simulated`: an integrator, and the number of parts of a step."""
+    substeps = next(iter(np.ravel(outputs.get("substeps", 1.0)).tolist()), 1.0)  # an empty batch has none
+    return "rk4" if substeps > 0.0 else "stick_slip", int(abs(substeps))
+
+
 def simulated_rheonomic(
     robot: RobotQueries, inputs: Mapping[str, Any], options: Mapping[str, Any], progress: Progress = None
 ) -> dict[str, Array]:
@@ -244,8 +258,7 @@ def _fixed(
         q, v = outputs["q"][..., -1, :], outputs["v"][..., -1, :]
         p = outputs["p"][..., -1, :] if "p" in outputs else None
         if integrator == "auto":  # servers that do not report it have one default
-            substeps = int(np.ravel(outputs.get("substeps", 1.0))[0]) if v.size else 1
-            integrator, task.substeps = "rk4" if substeps > 0 else "stick_slip", abs(substeps)
+            integrator, task.substeps = steps_of(outputs)
         if not done:
             recorded = (name for name in COMPUTATIONS["simulate"].outputs if name in outputs and name != "t")
             found = {name: [_records(name, outputs[name], slice(1))] for name in recorded}

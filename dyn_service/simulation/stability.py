@@ -97,10 +97,6 @@ _SPEED = 1e-12
 """rad/s | m/s, far below any width of friction."""
 
 
-class UnstableStepError(FailedPreconditionError):
-    """A step is too long for the damping, friction or springs of a robot."""
-
-
 @dataclass(frozen=True, eq=False)
 class Slopes:
     """D and K of a robot, (..., nv) each, never negative."""
@@ -186,7 +182,7 @@ class StabilityCheck:
         """Checks positions (rows, ..., nq) of all joints after steps k + every, k + 2 every, .. of this part.
 
         Raises:
-            UnstableStepError: The steps are too long in one of them.
+            FailedPreconditionError: The steps are too long in one of them.
         """
         if not self.active or not rows.size:
             return
@@ -222,10 +218,6 @@ class StabilityCheck:
         raise _refusal(names, self._slopes, M, share, self._integrator, self._dt, place, sticks=self._free is None)
 
 
-class UnresolvedStepError(FailedPreconditionError):
-    """A default step is too long for the speed of a motion."""
-
-
 class ResolutionCheck:
     """Compares fast steps of one motion, without efforts and wrenches, with two of half their length.
 
@@ -242,7 +234,7 @@ class ResolutionCheck:
         """Checks states (rows, ..., n) after steps k + every, k + 2 every, .. of this part, together with later ones.
 
         Raises:
-            UnresolvedStepError: The steps are too long in one of them.
+            FailedPreconditionError: The steps are too long in one of them.
         """
         ways = self._length * np.abs(v).sum(axis=-1).reshape(len(v), -1).max(axis=-1)
         rows = np.flatnonzero(ways > FAST)
@@ -267,7 +259,7 @@ class ResolutionCheck:
         row = tuple(beyond[0])
         entry = int(np.argmax(change[row]))
         longest = 0.9 * self._length * (RESOLVED / change[row][entry]) ** 0.2  # the error of a step of rk4 has order 5
-        raise UnresolvedStepError(
+        raise FailedPreconditionError(
             f"steps of {self._length:g} s of rk4 are too long for the motion in step "
             f"{self._task.first_step + steps[row[0]] + 1} (t = {self._task.time(steps[row[0]]):g} s): half of the step "
             f"changes joint '{at.velocity_joints[entry]}', at {v[row][entry]:.3g} rad/s | m/s, by "
@@ -280,7 +272,7 @@ def check_step(robot: RobotQueries, dt: float, integrator: str) -> None:
     """Checks steps of dt (s) in sampled configurations of a robot, without a motion.
 
     Raises:
-        UnstableStepError: The steps of this integrator are too long in one of them.
+        FailedPreconditionError: The steps of this integrator are too long in one of them.
     """
     numbers = slopes_of(robot) if integrator in LIMITS else None
     if numbers is not None and not ((share := numbers[0].share(numbers[1], dt, integrator)) <= 1.0).all():
@@ -297,7 +289,7 @@ def _refusal(
     place: str,
     *,
     sticks: bool,
-) -> UnstableStepError:
+) -> FailedPreconditionError:
     """Returns the error for the worst of mass matrices (..., nv, nv). sticks: whether `stick_slip` is a remedy."""
     worst = np.unravel_index(int(np.argmax(share)), share.shape)
     ease = np.diagonal(np.linalg.inv(M[worst]))
@@ -306,7 +298,7 @@ def _refusal(
     kind, entry = np.unravel_index(int(np.argmax(rates)), rates.shape)
     remedy = "use integrator='stick_slip', or steps" if sticks else "use steps"
     joint, cause, longest = names[int(entry)], ("damping and friction", "spring")[kind], 0.99 * dt / float(share[worst])
-    return UnstableStepError(
+    return FailedPreconditionError(
         f"steps of {dt:g} s of {integrator} are unstable{place}: joint '{joint}' is too light for its {cause}; "
         f"{remedy} of at most {longest:.2g} s, or add the inertia of its motor (armature)"
     )

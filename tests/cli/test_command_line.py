@@ -379,7 +379,7 @@ def test_strict_check_fails_with_warnings(dyn_here: Here, tmp_path: Path, effort
     assert dyn_here("check", file, *options)[0] == 0
     status, _, errors = dyn_here("check", file, *options, "--strict")
     warns = effort == "0"
-    assert (status, "warnings: 1, expected none with --strict" in errors) == (warns, warns)
+    assert (status, "warnings and closed loops: 1, expected none with --strict" in errors) == (warns, warns)
 
 
 def listed(dyn_here: Here) -> dict[str, tuple[list[str], list[str]]]:
@@ -471,7 +471,8 @@ def test_call_asks_what_it_lists(tcp_server: Server, pendulum: Robot, dyn_here: 
         if query == "verify":
             assert len(found) == 14
         elif query == "simulate":
-            assert found.keys() == {"t", "q", "v", "substeps"}  # the last tells what `auto` chose
+            assert found.keys() == {"t", "q", "v", "substeps", "integrator"}  # the last two tell what `auto` chose
+            assert (found["integrator"], repr(found["substeps"])) == ("rk4", "1")
         else:
             assert found.keys() == {*outputs}
 

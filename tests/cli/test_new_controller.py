@@ -49,7 +49,9 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert sorted(lines[: len(FILES)]) == sorted(f"{NAME}/{file}" for file in FILES)
-    assert f"the law    {NAME}/{NAME}/controller.py" in lines
+    law = f"the law    {NAME}/{NAME}/controller.py; it lags behind motions and friction until you add terms for them"
+    assert law in lines
+    assert f"test it    pip install pytest; python -m pytest {NAME}" in lines
     launch = f"{NAME}/{NAME}/launch/{NAME}.launch.yaml"
     assert f"run it     dyn launch {launch} clock:=lockstep --duration 10 --report report" in lines
     return folder / NAME
@@ -90,6 +92,23 @@ def test_its_own_tests_are_of_the_robot_that_was_named(tmp_path: Path) -> None:
     text = own_tests(tmp_path / NAME)
     failed = {line.partition("::")[2].partition(" ")[0] for line in text.splitlines() if line.startswith("FAILED")}
     assert failed >= {"test_each_term_of_the_law", "test_each_joint_is_pulled_to_its_reference"}, text
+
+
+TURNTABLE = """<robot name="turntable"><link name="base"/><link name="plate"><inertial><mass value="1"/>
+  <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link><joint name="turn" type="continuous">
+  <parent link="base"/><child link="plate"/><axis xyz="0 0 1"/></joint></robot>"""
+
+
+def test_its_weight_is_missed_where_gravity_is_lost(package: Path, tmp_path: Path) -> None:
+    """A pendulum in the middle of its limits hangs; nothing has weight about a vertical axis."""
+    shutil.copytree(package, tmp_path / NAME)
+    law = tmp_path / NAME / NAME / "controller.py"
+    law.write_text(law.read_text("utf-8").replace("self.model.gravity_forces", "0.0 * self.model.gravity_forces"))
+    text = own_tests(tmp_path / NAME, "-k", "test_it_carries_its_weight")
+    assert "hinge: tracking error" in text, text
+    (turntable := tmp_path / "turntable.urdf").write_text(TURNTABLE)
+    assert dyn("new", "controller", "turner", "--robot", str(turntable), cwd=tmp_path).returncode == 0
+    assert "1 skipped" in own_tests(tmp_path / "turner", "-k", "test_it_carries_its_weight")
 
 
 def test_an_unknown_robot_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -12,10 +12,13 @@ from dyn_service import QUERIES, AsyncClient, Client, Overlay, Payload, Robot, S
 from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.cli import main as cli
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.graph.nodes.plant.factory import PlantParameters
+from dyn_service.graph.launch.planner import make_plan
+from dyn_service.graph.launch.schema import read_launch_file
+from dyn_service.parsing.conversion import urdf_of, written
 from dyn_service.parsing.files import read_text
-from dyn_service.service.server.app import open_robots
+from dyn_service.service.server.app import open_robots, open_server
 from dyn_service.service.server.settings import ServerSettings
+from dyn_service.support.shipped import launch_files
 from tests.service.conftest import WAIT_MS, assert_same, sample
 
 WAIT_S = WAIT_MS / 1e3
@@ -89,8 +92,10 @@ def test_computations_lists_and_files(crank: Robot, tree: Robot, tmp_path: Path)
     refusal = pytest.raises(FailedPreconditionError, match="'wrist_pin'")
     with refusal:
         crank.simulate(q, v, dt=1e-3, steps=1)
-    with refusal:
+    with pytest.raises(FailedPreconditionError, match=r"^mass_matrix has no answer"):
         crank.evaluate(["link_poses", "mass_matrix"], q=q)
+    with pytest.raises(FailedPreconditionError, match=r"^forward_dynamics has no answer"):
+        crank.evaluate(["energy", "forward_dynamics"], q=q, v=v, tau=v)
     with refusal:
         crank.verify(q, v, v)
     with refusal:
@@ -160,12 +165,60 @@ def test_files_commands_and_parameters(
         assert robot.fingerprint == tree.fingerprint
     [served] = open_robots(ServerSettings(robots=[str(file)], loops="cut"))
     assert served.fingerprint == tree.fingerprint
-    assert PlantParameters(robot=str(file), loops="cut").loops == "cut"
-    for options, status, words in (([], 1, "'wrist_pin'"), (["--loops", "cut"], 0, "")):
-        monkeypatch.setattr("sys.argv", ["dyn", "check", "--dynamics", *options, str(file)])
+    for loops in ("closed", "cut"):
+        launch = read_launch_file(launch_files()["robot"])
+        plan = make_plan(launch, {"robot": str(file), "loops": loops}, folder=tmp_path)
+        assert [process.parameters["loops"] for process in plan.processes[:2]] == [loops] * 2
+
+    def dyn(*words: str) -> tuple[Any, str]:
+        monkeypatch.setattr("sys.argv", ["dyn", *words])
         with pytest.raises(SystemExit) as end:
             cli.main()
-        assert (end.value.code, words in capsys.readouterr().err) == (status, True)
+        return end.value.code, "".join(capsys.readouterr())
+
+    for options, status, words in (([], 1, "'wrist_pin'"), (["--loops", "cut"], 0, "")):
+        for command in (["check", "--dynamics"], ["check", "--no-kernels", "--strict"]):
+            code, text = dyn(*command, *options, str(file))
+            assert (code, words in text) == (status, True), command
+    for suffix in ("urdf", "mjcf", "sdf"):
+        target = tmp_path / f"again.{suffix}"
+        code, text = dyn("convert", str(file), str(target))
+        assert code == 1, text
+        assert "(--loops cut, loops: cut)" in text
+        assert not target.exists()
+        code, text = dyn("convert", str(file), str(target), "--loops", "cut")
+        assert code == 0, text
+        assert "wrist_pin" in text  # told as missing
+        tau = [1.0, 2.0, 3.0]
+        again, v = Robot.from_file(target), np.zeros(3)
+        a = again.forward_dynamics(again.neutral(), v, tau)
+        # the same numbers, rounded in the text of the file
+        np.testing.assert_allclose(a, tree.forward_dynamics(tree.neutral(), v, tau), rtol=1e-9)
+    with pytest.raises(FailedPreconditionError, match="'wrist_pin'"):
+        written(Robot.from_file(file).with_payload(Payload("slider", 1.0)).as_described, "urdf")  # type: ignore[attr-defined]
+
+
+def test_servers_and_descriptions_tell_of_loops(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file, lines = tmp_path / "crank.sdf", list[str]()
+    file.write_text(closed())
+    settings = {"robots": [str(file)], "endpoints": ["tcp://127.0.0.1:0"], "prepare": False, "workers": 0}
+    for loops, count in (("closed", 1), ("cut", 0)):
+        lines.clear()
+        open_server(ServerSettings(**settings, loops=loops), lines.append).stop()  # type: ignore[arg-type]
+        assert sum("slider_crank: no efforts" in line and "'wrist_pin'" in line for line in lines) == count
+    assert "wrist_pin" not in urdf_of(file)
+    assert "lacks what closes a loop: joint 'wrist_pin'" in caplog.text
+
+
+def test_the_constructor_takes_no_options_of_files(tree: Robot) -> None:
+    for description, options, words in (
+        ("x", {}, "found str 'x'"),
+        ("x", {"root": "floating"}, "options root: Robot.from_f"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            Robot(description, **options)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match=r"alone, found .* and the options loops: Robot.from_file"):
+        Robot(tree.as_described, loops="cut")
 
 
 MJCF = """<mujoco model="m"><worldbody>

@@ -13,7 +13,6 @@ from dyn_service import Client, Robot, Server
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.parsing.urdf.reader import read_text
 from dyn_service.simulation.integrators.stick_slip import velocities
-from dyn_service.simulation.stability import UnstableStepError
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
 from tests.passive import restless
@@ -187,7 +186,7 @@ def test_joints_too_stiff_for_others(name: str) -> None:
     assert {"damping", "friction"} <= robot.tree.passive.acts
     q, v = robot.configuration.neutral, np.full(robot.nv, 0.5)
     asked: dict[str, Any] = {"dt": 1e-3, "steps": 300, "gravity": (0.0, 0.0, 0.0)}
-    with pytest.raises(UnstableStepError, match=r"steps of 0.001 s of semi_implicit_euler are unstable in step 1 "):
+    with pytest.raises(FailedPreconditionError, match=r"steps of 0.001 s of semi_implicit_euler are .* in step 1 "):
         robot.simulate(q, v, integrator="semi_implicit_euler", **asked)
     found = robot.simulate(q, v, integrator="stick_slip", **asked)
     kinetic = robot.energy(found.q, found.v, gravity=(0.0, 0.0, 0.0)).kinetic

@@ -54,6 +54,15 @@ def some(robot: Robot, row: Query, lead: tuple[int, ...]) -> dict[str, Any]:
     return given
 
 
+def test_a_dataset_unpacks_to_names_and_its_values_to_arrays(panda: Robot) -> None:
+    row = QUERIES["step"]
+    plain = some(panda, row, (2,))
+    result = panda.step(**labelled(panda, row, plain, ("pose",)))
+    assert list(result) == ["q", "v"]
+    for x, expected in zip(result.values(), panda.step(**plain), strict=True):
+        assert np.array_equal(x.transpose("pose", "joint"), expected)
+
+
 def labelled(robot: Robot, row: Query, given: dict[str, Any], dims: tuple[str, ...], *, permuted: bool = True) -> Any:
     """Returns them as DataArrays, with the entries of q and v in another order."""
     made = {}

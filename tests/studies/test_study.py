@@ -608,6 +608,50 @@ def test_messages_of_a_bag_with_joints_in_another_order(robot: Robot, tmp_path: 
     assert motion["t"].tolist() == [0.0, 1.0, 2.0]
 
 
+def test_a_bag_has_the_times_of_its_stamps_and_the_rows_under_command(
+    robot: Robot, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("mcap_ros2")
+    from dyn_service.graph.bags.writer import BagWriter
+    from dyn_service.messages.builtin_interfaces import Time
+    from dyn_service.messages.dyn_service_msgs import PlantState
+    from dyn_service.messages.sensor_msgs import JointState
+    from dyn_service.messages.std_msgs import Header
+
+    names = robot.joint_names
+    modes = ["braked", "active", "braked", *["active"] * 5, "stopped", "stopped"]
+
+    def motion(file: str, stamps: list[float], states: bool) -> dict[str, Any]:
+        with BagWriter(tmp_path / file) as bag:
+            for k, (stamp, mode) in enumerate(zip(stamps, modes, strict=True)):
+                came = 10**9 + k * 10**7 + (0, 3, 1)[k % 3] * 10**6  # messages wait up to 3 ms
+                numbers: Any = {"name": names, "position": [float(k)] * 2, "velocity": [1.0 * k] * 2}
+                numbers["effort"] = [float(k * k)] * 2
+                if states and k != 4:  # a lost message: the mode lasts
+                    safety: Any = {"cause": "", "since": 0.0, "epoch": 0, "armable": True, "command_seq": -1}
+                    safety |= {"command_delay": 0.0, "fingerprint": "", "mode": mode, **numbers, "name": tuple(names)}
+                    bag.write("/arm/plant_state", PlantState(session=1, seq=k, stamp=stamp, **safety), came)
+                bag.write("/arm/joint_states", JointState(Header(Time.from_seconds(stamp)), **numbers), came)
+        return recording(robot, tmp_path / file, "/arm/joint_states")
+
+    stamps = [0.01 * k for k in range(10)]
+    commanded = motion("commanded.mcap", stamps, states=True)
+    assert not caplog.records
+    assert commanded["q"][:, 0].tolist() == [3.0, 4.0, 5.0, 6.0, 7.0]
+    np.testing.assert_allclose(commanded["t"], [0.0, 0.01, 0.02, 0.03, 0.04], rtol=1e-12)  # stamps in whole ns
+    assert commanded["tau"][:, 1].tolist() == [16.0, 20.5, 30.5, 42.5, 49.0]  # as of a report
+    np.testing.assert_allclose(commanded["a"], 100.0, rtol=1e-9)  # differences of v over those of t
+    whole = motion("whole.mcap", stamps, states=False)
+    assert whole["tau"][:, 0].tolist() == [float(k * k) for k in range(10)]
+    np.testing.assert_allclose(whole["t"], stamps, rtol=1e-12)
+    assert "'/arm/plant_state' has no modes" in caplog.text
+    unstamped = motion("unstamped.mcap", [0.0] * 10, states=True)
+    np.testing.assert_allclose(unstamped["t"][:3], [0.0, 0.013, 0.021], rtol=1e-12)
+    assert "no stamps: t is the time of arrival" in caplog.text
+    with pytest.raises(InvalidArgumentError, match=r"message 6 .* the stamp 0.010000 s after 0.060000 s"):
+        motion("twice.mcap", [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.01, 0.02, 0.03, 0.04], states=True)
+
+
 def test_wrong_numbers_of_a_robot_name_their_key(robot: Robot) -> None:
     link, joint = robot.link_names[-1], robot.joint_names[0]
     payload, friction = f"payload.{link}.mass", f"joint.{joint}.friction"

@@ -22,6 +22,7 @@ from dyn_service.control.plant.safety import ACTIVE, MODES
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError
 from dyn_service.graph.report.charts import running_time
+from dyn_service.messages.builtin_interfaces import NANOSECONDS, Time
 from dyn_service.model.configuration import Configuration
 from dyn_service.support.suggestions import did_you_mean
 
@@ -129,13 +130,15 @@ def recording(
         path: A launch's report, the folder or its `recording.npz`: q and v are the true motion of a simulated plant,
             and tau jumps from cycle to cycle, so it is the mean of the effort of the cycle that ends at t and of the
             next one. Only the longest time under command is returned: brakes act before and after.
-            Or a bag with joint states: tau is `effort` as received. Or a file of `numpy.savez` with these names.
+            Or a bag with joint states: t is their stamp. If it has the plant's `plant_state` beside them, rows and tau
+            are as from a report; if not, all rows are returned, tau is `effort` as received, and a warning is logged;
+            so too if all stamps are zero, where t is the time of arrival. Or a file of `numpy.savez` with these names.
         topic: Of the bag.
         node: The plant of a report with several; None: the first.
 
     Raises:
         NotFoundError: There is no such file, plant or topic, or a joint is missing.
-        InvalidArgumentError: The file is none of these, or no row of a report is under command.
+        InvalidArgumentError: The file is none of these, stamps do not increase, or no three rows are under command.
     """
     path = Path(path)
     if path.is_dir() or path.name == RECORDING:
@@ -168,28 +171,37 @@ def _from_report(robot: Robot, folder: Path, node: str | None) -> dict[str, Arra
         text = "the report in '%s' is of a model with fingerprint %s, this robot has %s: its masses or joints differ"
         _LOG.warning(text, folder, recorded.fingerprint, robot.fingerprint)
     motion = recorded.motion(robot.configuration)
-    # brakes may act in rows that are not under command
-    commanded = np.flatnonzero(recorded.columns("plant", ["mode"]) == MODES.index(ACTIVE))
-    spans = np.split(commanded, np.flatnonzero(np.diff(commanded) > 1) + 1)
-    rows = max(spans, key=len)
+    arrays = {name: getattr(motion, name) for name in ("t", "q", "v", "tau")}
+    commanded = recorded.columns("plant", ["mode"]) == MODES.index(ACTIVE)
+    return _under_command(arrays, commanded, f"the report in {str(folder)!r}")
+
+
+def _under_command(motion: Mapping[str, Array], commanded: Array, source: str) -> dict[str, Array]:
+    """Returns the longest time under command of a plant's motion, with tau as `recording` gives it."""
+    active = np.flatnonzero(commanded)
+    rows = max(np.split(active, np.flatnonzero(np.diff(active) > 1) + 1), key=len)
     if len(rows) < 3:
-        raise InvalidArgumentError(
-            f"the report in {str(folder)!r} has {len(rows)} rows under command, expected 3 or more"
-        )
-    next_rows = np.minimum(rows + 1, rows[-1])  # in the cycle after the last row brakes may act
-    tau = (motion.tau[rows] + motion.tau[next_rows]) / 2
-    tau[0] = motion.tau[next_rows[0]]  # before the first row they acted
-    return {"t": motion.t[rows] - motion.t[rows[0]], "q": motion.q[rows], "v": motion.v[rows], "tau": tau}
+        raise InvalidArgumentError(f"{source} has {len(rows)} rows under command, expected 3 or more")
+    span = {name: x[rows] for name, x in motion.items()}
+    span["t"] = span["t"] - span["t"][0]
+    if "tau" in motion:
+        following = np.minimum(rows + 1, rows[-1])  # in the cycle after the last row brakes may act
+        span["tau"] = (motion["tau"][rows] + motion["tau"][following]) / 2
+        span["tau"][0] = motion["tau"][following[0]]  # before the first row they acted
+    return span
 
 
 def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
     from dyn_service.graph.bags.reader import BagReader  # mcap, an extra of its own
 
+    plant_topic = f"{topic.rpartition('/')[0]}/plant_state"
     with BagReader(path) as bag:
         bag.check([topic])
-        messages = [(recorded.log_time_ns, recorded.message) for recorded in bag.messages([topic])]
+        received = list(bag.messages([topic]))
+        states = list(bag.messages([plant_topic])) if plant_topic in bag.names() else []
+    messages = [record.message for record in received]
     rows: dict[str, list[list[float]]] = {"q": [], "v": [], "tau": []}
-    for number, (_, message) in enumerate(messages):
+    for number, message in enumerate(messages):
         names, place = list(message.name), f"message {number} of topic '{topic}' in {str(path)!r}"
         if missing := [name for name in robot.joint_names if name not in names]:
             raise NotFoundError(f"{place} has no joint '{missing[0]}'")
@@ -200,5 +212,26 @@ def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
                 raise InvalidArgumentError(f"{place} has {len(values)} numbers in `{field}` for {len(names)} joints")
             if len(values):
                 rows[name].append([values[k] for k in order])
-    stamps = np.array([stamp for stamp, _ in messages]) * 1e-9
-    return {"t": stamps - stamps[:1], **{name: np.array(x) for name, x in rows.items() if x}}
+    source = f"topic '{topic}' of {str(path)!r}"
+    stamps = np.array([m.header.stamp.sec * NANOSECONDS + m.header.stamp.nanosec for m in messages], dtype=np.int64)
+    if stamped := bool(stamps.any()):
+        late = np.flatnonzero(np.diff(stamps) <= 0)
+        if late.size:
+            first, second = stamps[late[0] : late[0] + 2] / NANOSECONDS
+            raise InvalidArgumentError(
+                f"message {late[0] + 1} of {source} has the stamp {second:.6f} s after {first:.6f} s, expected a later "
+                "one: record each run of a robot in a bag of its own"
+            )
+    elif messages:
+        _LOG.warning("%s has no stamps: t is the time of arrival, which jitters", source)
+        stamps = np.array([record.log_time_ns for record in received], dtype=np.int64)
+    t = (stamps - stamps[:1]) / NANOSECONDS
+    motion = {"t": t, **{name: np.array(x) for name, x in rows.items() if x}}
+    if states and stamped:
+        begins = [Time.from_seconds(state.message.stamp).nanoseconds() for state in states]
+        latest = np.searchsorted(begins, stamps, side="right") - 1
+        active = np.array([state.message.mode == ACTIVE for state in states])
+        return _under_command(motion, (latest >= 0) & active[latest], source)
+    text = "%s is returned whole, also rows in which brakes act: '%s' has no modes for its stamps"
+    _LOG.warning(text, source, plant_topic)
+    return motion

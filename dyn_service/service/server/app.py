@@ -449,6 +449,8 @@ def open_server(settings: ServerSettings, report: Callable[[str], None], watch: 
         warnings = len(robot.receipt.of_kind("warning"))
         if warnings:
             report(f"{robot.name}: {warnings} warnings about its file, see dyn check {path}")
+        if refusal := robot.as_described.loop_refusal:
+            report(f"{robot.name}: no efforts and accelerations: {refusal}")
     server = Server(
         robots,
         endpoints=settings.endpoints,

@@ -50,7 +50,6 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.inertia import skew
 from dyn_service.model.passive import PRISMATIC_WIDTH
 from dyn_service.simulation.contact_points import Placed, Points, check_links, listed
-from dyn_service.simulation.stability import UnstableStepError
 from dyn_service.simulation.task import Task
 
 _STEPS, _STEPS_OF_STICK_SLIP = 5.0, 1.0
@@ -174,7 +173,7 @@ class Supports:
             names = [f"the stop of joint '{at.velocity_joints[entry]}'" for entry in self._in_v]
             names += [f"contacts[{task.contacts.index(c)}] of link '{c.link}'" for c in soft]
             value, limit = (float(np.max(x[..., k])) for x in (self._stiffness, largest))
-            raise UnstableStepError(
+            raise FailedPreconditionError(
                 f"{names[k]} has a stiffness of {value:.3g}, of which steps of {task.dt:g} s of {task.integrator} are "
                 f"unstable: at most {limit:.3g}; use integrator='stick_slip', a longer stop_time, or shorter steps"
             )
