@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dyn_service.control.plant.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.report.verdicts import PlantBounds, format_number, share_under_command, sized
+from dyn_service.graph.report.verdicts import PlantBounds, format_number, share_under_command, sized, sized_beside
 from dyn_service.hil.causes import causes
 from dyn_service.hil.signals import COMMANDED, Array, Change, Record, Signal
 
@@ -491,7 +491,7 @@ class _Judge(Notes):
         passed = verdict.passed and self.enough and not ended
         if not passed:
             parts += causes(self._record, f"{verdict.sentence}{parts}", ended)
-        if verdict.passed and not self.enough:
+        if verdict.passed and not self.enough and not ended:
             parts.append("ask for less with `until_s`, or with `covering` of `check`")
         separator = "; " if passed or not verdict.passed else ": "
         start = verdict.sentence if separator == "; " else verdict.what
@@ -661,7 +661,7 @@ class OverTime(_Measure):
             value, first = math.nan, when
         else:
             share = format_number(100.0 * float(np.mean(~holds)))
-            found = _beside(values[worst], band, signal.unit)
+            found = sized_beside(values[worst], signal.unit, band.lower, band.upper)
             sentence = (
                 f"{who}{self.what} {found} at {signal.t[worst]:.4g} s, allowed {allowed} "
                 f"(first exceeded at {signal.t[first]:.4g} s; {share} % of the run)"
@@ -730,7 +730,7 @@ class Numbers(_Measure):
         one, what = self._values[k], self.what
         who = f"{one.name}: " if one.name else ""
         allowed = f"{band.words} {one.unit}".rstrip()
-        found = "is no number" if math.isnan(one.value) else _beside(one.value, band, one.unit)
+        found = "is no number" if math.isnan(one.value) else sized_beside(one.value, one.unit, band.lower, band.upper)
         detail = f" ({one.detail})" if one.detail else ""
         others = [self._values[n].name for n in bad if n != k]
         sentence = f"{who}{what} {found}{detail}, allowed {allowed}{_also(others)}"
@@ -742,13 +742,6 @@ class Numbers(_Measure):
 def _also(others: Sequence[str]) -> str:
     named = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED} more" if len(others) > _NAMED else "")
     return f"; so {'are' if len(others) > 1 else 'is'} {named}" if others else ""
-
-
-def _beside(x: float, band: _Band, unit: str) -> str:
-    """A number with its unit, with more digits where it would read as a bound that it is beyond."""
-    ends = (band.lower, band.upper)
-    near = format_number(float(x)) in map(format_number, ends) and float(x) not in ends
-    return f"{float(x)!r} {unit}".rstrip() if near else sized(x, unit)
 
 
 def _with(verdict: Verdict, signals: Sequence[Signal], sentence: str | None = None) -> Verdict:

@@ -248,7 +248,9 @@ def _write_page(
         node = store.nodes.get(process.name)
         kind = plan.kind_of(process.name, node)
         if kind is not None and node is not None:
-            columns[process.name] = {column.label: column.cell(node.stats) for column in kind.columns}
+            columns[process.name] = {
+                column.label: column.cell(node.stats, lockstep=store.lockstep) for column in kind.columns
+            }
     links = [name for name in (MAIN_FILE, RECORDING) if (folder / name).exists()]
     links += [f"logs/{path.name}" for path in sorted((folder / "logs").glob("*.log"))]
     tails = {p.plan.name: list(p.tail)[-TAIL:] for p in outcome.processes if p.fault is not None and p.tail}

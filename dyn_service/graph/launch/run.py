@@ -90,7 +90,7 @@ def launch_file(
             if log_level == "debug":
                 for planned in plan.processes:
                     notice(f"{planned.name}: {shlex.join(planned.command)}")
-            variables = {FORMAT: log_format, LEVEL: log_level}
+            variables: dict[str, str] = {FORMAT: log_format, LEVEL: log_level}
             variables |= {DURATION: repr(duration_s)} if duration_s is not None else {}
             listener = Listener(output, notice, display.tick)
             supervisor = Supervisor(plan, runtime, listener, variables)

@@ -317,7 +317,14 @@ class Supervisor:
         for process in self.processes:
             name, faults = process.plan.name, self.outcome.faults
             if process.fault is not None:
-                faults.append(f"{name} {process.fault}")
+                brief, node = f"{name} {process.fault}", self.store.nodes.get(name)
+                errors = (
+                    node.faults[-1:] if node is not None and process.exits[-1:] > [0] else []
+                )  # if it was not killed
+                sentence = ": ".join([brief, *errors])
+                faults.append(sentence)
+                if self.outcome.reason == brief:
+                    self.outcome.reason = sentence
             if process.restarts:
                 deaths = ", ".join(process.causes[: process.restarts])
                 faults.append(f"{name} was restarted {process.restarts} times: it {deaths}")
