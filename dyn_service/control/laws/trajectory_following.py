@@ -249,9 +249,9 @@ class TrajectoryFollowing(Law):
 
     def counters(self) -> Mapping[str, int | str]:
         """`goals_STATE`: number of goals that ended so since the start, `goals_unfinished`: that have not ended."""
-        ended = {f"goals_{state}": count for state, count in self._ended.items()}
+        counts = {f"goals_{state}": count for state, count in self._ended.items()}
         unfinished = sum(not goal.over for goal in self.goals)
-        return {**ended, "goals_unfinished": unfinished, "last_abort": self._last_abort}
+        return {**counts, "goals_unfinished": unfinished, "last_abort": self._last_abort}
 
     def notes(self) -> list[str]:
         """Returns one log line for each goal that ended since the last call."""

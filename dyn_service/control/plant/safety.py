@@ -487,10 +487,10 @@ def too_fast_words(names: Sequence[str], turns: Any, v: Array, limit: Array, sha
     with np.errstate(divide="ignore", invalid="ignore"):
         k = int(np.argmax(np.abs(v) / limit))  # NaN counts as largest
     unit = "rad/s" if turns[k] else "m/s"
-    speed, bound = f"{abs(v[k]):.4g} {unit}", f"its limit, {limit[k]:.4g} {unit}"
+    speed, maximum = f"{abs(v[k]):.4g} {unit}", f"its limit, {limit[k]:.4g} {unit}"
     if share < 1.0:
-        return f"{names[k]} would reach {speed} in the next cycle; the stop is at {100.0 * share:.4g} % of {bound}"
-    return f"{names[k]} reaches {speed}, beyond {bound}"
+        return f"{names[k]} would reach {speed} in the next cycle; the stop is at {100.0 * share:.4g} % of {maximum}"
+    return f"{names[k]} reaches {speed}, beyond {maximum}"
 
 
 InverseDynamics = Callable[[Array, Array, Array], Array]

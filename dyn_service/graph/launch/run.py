@@ -131,8 +131,8 @@ def _summary(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> list[
     lines += [", ".join(unjudged)] if unjudged and not outcome.faults else []
     word = ended if outcome.faults else outcome.verdict
     last = [f"status {outcome.exit_code}: {word}"] if outcome.exit_code else [word] if outcome.verdicts else []
-    passed = f"simulated {outcome.simulated_s:g} s in lockstep" if outcome.simulated_s is not None else ""
-    last += [words for words in ("" if outcome.faults else outcome.timing, passed) if words]
+    time = f"simulated {outcome.simulated_s:g} s in lockstep" if outcome.simulated_s is not None else ""
+    last += [words for words in ("" if outcome.faults else outcome.timing, time) if words]
     last += _at_end(plan, store)
     return [*lines, "; ".join(last)] if last else lines
 

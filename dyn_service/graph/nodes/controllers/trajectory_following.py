@@ -181,10 +181,10 @@ def goals_section(controller: NodeTelemetry, store: TelemetryStore) -> Section:
     """Returns the section of the numbers of goals by their ends, with the verdict on aborted ones."""
     counts = {state: controller.total(f"goals_{state}") for state in _STATES}
     last = str(controller.stats.get("last_abort") or "")
-    bound = float((controller.fact("law_parameters") or {}).get("aborted_goals", 0.0))
-    ended, unfinished = counts["succeeded"] + counts["aborted"], counts["unfinished"]
-    detail = (f"of {ended}" + (f"; the last: {last}" if last else "")) if ended else "no goal ended"
-    verdicts = [Verdict("aborted goals", counts["aborted"] if ended else None, bound, "", detail)]
+    maximum = float((controller.fact("law_parameters") or {}).get("aborted_goals", 0.0))
+    total, unfinished = counts["succeeded"] + counts["aborted"], counts["unfinished"]
+    detail = (f"of {total}" + (f"; the last: {last}" if last else "")) if total else "no goal ended"
+    verdicts = [Verdict("aborted goals", counts["aborted"] if total else None, maximum, "", detail)]
     if unfinished:
         verdicts.append(Verdict("unfinished goals", None, 0.0, "", f"{unfinished} when the launch ended"))
     numbers = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
