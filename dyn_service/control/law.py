@@ -96,6 +96,10 @@ class Law(ABC):
         """Returns events since the last call, one log line each."""
         return ()
 
+    def counters(self) -> Mapping[str, int | str]:
+        """Returns what the law has counted since its start, with texts about it, for the report of a launch."""
+        return {}
+
     def signals(self) -> Mapping[str, Array | float]:
         """Returns signals of the last update for recording and report: numbers, or arrays (nv,)."""
         return {}

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dyn_service.control.plant.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph.report.verdicts import PlantBounds, format_number, share_under_command, sized
+from dyn_service.graph.report.verdicts import PlantBounds, format_number, share_under_command, sized, sized_beside
 from dyn_service.hil.signals import COMMANDED, Array, Change, Record, Signal
 
 ROUNDING = 1e-9
@@ -487,7 +487,7 @@ class _Judge(Notes):
         passed = verdict.passed and self.enough and not ended
         if not passed:
             parts += _causes(self.record, f"{verdict.sentence}{parts}", ended)
-        if verdict.passed and not self.enough:
+        if verdict.passed and not self.enough and not ended:
             parts.append("ask for less with `until_s`, or with `covering` of `check`")
         separator = "; " if passed or not verdict.passed else ": "
         start = verdict.sentence if separator == "; " else verdict.what
@@ -498,6 +498,11 @@ _AGAINST = -0.5
 """Correlation of the changes of effort and error below which it drives the joint away; of a spring it is near 1."""
 _CHATTER = 0.5
 """Share of samples at which the effort changes its direction, from which the loop oscillates at its own rate."""
+
+_SWINGS, _WIDER = 6, 2.0
+"""Changes of the error's sign, and growth from its first to its last third, from which the loop swings ever wider. A
+wrong sign gives no swings, and the error of a stable loop on a periodic reference does not grow.
+"""
 
 
 def _causes(record: Record, sentence: str, ended: Sequence[str]) -> list[str]:
@@ -512,7 +517,8 @@ def _hints(record: Record, stop: Change) -> list[str]:
     """Hints at a wrong sign, or a gain too large, of the joint that stopped the plant.
 
     A law's effort, such as K (q_ref - q), grows with the error q_ref - q, however wrong in size. With a wrong sign, or
-    on another joint than it is meant for, it grows against it. With K far too large it oscillates.
+    on another joint than it is meant for, it grows against it. With K far too large it oscillates: at the rate of the
+    loop, or, if the damping is in the right unit, more slowly and ever wider.
     """
     for error, effort in zip(record.signals("error"), record.signals("effort"), strict=True):
         e, tau = np.diff(error.values), np.diff(effort.values)
@@ -526,6 +532,10 @@ def _hints(record: Record, stop: Change) -> list[str]:
             ]
         if e @ tau < _AGAINST * np.linalg.norm(e) * np.linalg.norm(tau):
             return [f"hint: the effort of {error.name} grows against its error: a wrong sign, or order of joints?"]
+        values = error.values[np.isfinite(error.values) & (error.t < stop.t)]
+        swings, third = np.count_nonzero(np.diff(np.sign(values))), len(values) // 3
+        if swings >= _SWINGS and np.abs(values[-third:]).max() > _WIDER * np.abs(values[:third]).max():
+            return [f"hint: the error of {error.name} swings ever wider: a unit (degrees?), or a gain too large?"]
     return []
 
 
@@ -689,8 +699,9 @@ class OverTime(_Measure):
             sentence = f"{who}{self.what} is no number at {t:.4g} s ({count}){self._why(t)}, allowed {allowed}"
         else:
             share = format_number(100.0 * float(np.mean(~holds)))
+            size = sized_beside(value, signal.unit, band.lower, band.upper)
             sentence = (
-                f"{who}{self.what} {_beside(value, band, signal.unit)} at {signal.t[worst]:.4g} s, allowed {allowed} "
+                f"{who}{self.what} {size} at {signal.t[worst]:.4g} s, allowed {allowed} "
                 f"(first exceeded at {signal.t[np.argmin(holds)]:.4g} s; {share} % of the run)"
             )
         lower = -band.upper if self._size else band.lower
@@ -752,7 +763,7 @@ class Numbers(_Measure):
         one, what = self._values[k], self.what
         who = f"{one.name}: " if one.name else ""
         allowed = f"{band.words} {one.unit}".rstrip()
-        found = "is no number" if math.isnan(one.value) else _beside(one.value, band, one.unit)
+        found = "is no number" if math.isnan(one.value) else sized_beside(one.value, one.unit, band.lower, band.upper)
         detail = f" ({one.detail})" if one.detail else ""
         others = [self._values[n].name for n in bad if n != k]
         sentence = f"{who}{what} {found}{detail}, allowed {allowed}{_also(others)}"
@@ -764,13 +775,6 @@ class Numbers(_Measure):
 def _also(others: Sequence[str]) -> str:
     named = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED} more" if len(others) > _NAMED else "")
     return f"; so {'are' if len(others) > 1 else 'is'} {named}" if others else ""
-
-
-def _beside(x: float, band: _Band, unit: str) -> str:
-    """A number with its unit, with more digits where it would read as a bound that it is beyond."""
-    ends = (band.lower, band.upper)
-    near = format_number(float(x)) in map(format_number, ends) and float(x) not in ends
-    return f"{float(x)!r} {unit}".rstrip() if near else sized(x, unit)
 
 
 def _with(verdict: Verdict, signals: Sequence[Signal], sentence: str | None = None) -> Verdict:

@@ -90,7 +90,7 @@ class Change(NamedTuple):
 
     @property
     def words(self) -> str:
-        """`stopped (velocity): elbow reaches 3.1 rad/s, its limit is 3 rad/s`."""
+        """`stopped (velocity): elbow reaches 3.1 rad/s, beyond its limit, 3 rad/s`."""
         words = f"{self.mode} ({self.cause})" if self.cause else self.mode
         return f"{words}: {self.reason}" if self.reason else words
 

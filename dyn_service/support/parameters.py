@@ -55,6 +55,7 @@ class Parameters:
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[Place, tuple[Document, Place]] = field(default_factory=dict)
     files: list[Document] = field(default_factory=list)
+    node: str = ""
 
     def set(self, name: str, value: Any, document: Document, place: Place) -> None:
         """Sets one parameter; a map sets those below it, dots in names divide levels."""
@@ -67,6 +68,7 @@ class Parameters:
             ConfigurationError: The file is not a parameter file.
         """
         self.files.append(document)
+        self.node = node
         matched = False
         for pattern, place, values in _sections(document, document.value, (), ()):
             if _matches(pattern, _parts(node)):
@@ -80,7 +82,7 @@ class Parameters:
         for wanted in (True, False):
             values = {name: value for name, value in self.values.items() if (name in names) is wanted}
             origins = {place: origin for place, origin in self.origins.items() if (place[0] in names) is wanted}
-            parts.append(Parameters(values, origins, self.files))
+            parts.append(Parameters(values, origins, self.files, self.node))
         return parts[0], parts[1]
 
     def below_their_files(self, kind: type) -> dict[str, Any]:
@@ -110,8 +112,7 @@ class Parameters:
                     path = Path(text) if folder is None else folder / text
                     fault = _unreadable(path, text if sort == "robot" else None)
                     if fault is not None:
-                        document, place = self.origins[(name,)]
-                        raise document.fault(f"parameter {name!r}: {fault}", place)
+                        raise self._fault(fault, (name,))
 
     def to(self, kind: type[T]) -> T:
         """Returns the parameters as the struct `kind`. All numbers must be finite; a range alone would allow infinity.
@@ -136,11 +137,12 @@ class Parameters:
         known = at
         while known and known not in self.origins:
             known = known[:-1]
-        sentence = f"parameter {dotted(at)!r}: {message}"
         if not known:
-            return ConfigurationError(sentence)
+            return ConfigurationError(f"parameter {dotted(at)!r}: {message}")
         document, place = self.origins[known]
-        return document.fault(sentence, place)
+        # a section of a file may be for several nodes
+        node = f" of {self.node}" if any(document is file for file in self.files) else ""
+        return document.fault(f"parameter {dotted(at)!r}{node}: {message}", place)
 
     def _merge(self, at: Place, values: dict[str, Any], document: Document, place: Place, *, bare: bool) -> None:
         for name, value in values.items():

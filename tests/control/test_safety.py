@@ -478,7 +478,9 @@ def test_a_stop_names_the_joint_its_value_and_its_limit(caplog: pytest.LogCaptur
     rig = running()
     rig.of.turns = (True, False)
     rig.of.cycle(rig.now_s, np.array([0.5, -0.7]))  # of 2 and 1; 0.7 more in the next cycle
-    assert rig.of.reason == f"{NAMES[1]} reaches 1.4 m/s, its limit is 1 m/s"
+    assert rig.of.reason == (
+        f"{NAMES[1]} would reach 1.4 m/s in the next cycle; the stop is at 98 % of its limit, 1 m/s"
+    )
     assert rig.of.last_stop == f"velocity at {rig.now_s:.4g} s: {rig.of.reason}"
     assert f"the robot is stopped: {rig.of.last_stop}" in caplog.text
     quiet = running()

@@ -10,7 +10,7 @@ from dyn_service.graph.nodes.plant.factory import PlantParameters
 from dyn_service.support import documents
 from dyn_service.support.arguments import parse_arguments
 from dyn_service.support.documents import ConfigurationError, parse_document
-from dyn_service.support.parameters import Parameters
+from dyn_service.support.parameters import NoParameters, Parameters
 from tests.phrases import unnamed
 
 
@@ -190,3 +190,12 @@ def test_what_would_grow_beyond_its_bytes(text: str, values: list[str]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_document(text, "p.yaml")
     assert unnamed(caught.value, *values) == []
+
+
+def test_a_fault_in_a_section_for_several_nodes_names_the_node() -> None:
+    """`/**` is for every node; the file and its line do not tell which one does not know the key."""
+    document = parse_document("/**: {ros__parameters: {loops: cut}}", "p.yaml")
+    parameters = Parameters()
+    parameters.merge_file(document, "/arm/controller")
+    with pytest.raises(ConfigurationError, match=r"parameter 'loops' of /arm/controller: unknown key 'loops'"):
+        parameters.to(NoParameters)

@@ -26,7 +26,7 @@ robot's position, after a cancel at the reference's position.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -147,6 +147,8 @@ class TrajectoryFollowing(Law):
         self._motion: tuple[ReferenceTrajectory, float] | None = None
         self._settled = False
         self._notes: list[str] = []
+        self._ended: Counter[str] = Counter()
+        self._last_abort = ""
         self._now_s, self._canceled = 0.0, False
         self._events: deque[GoalStatus] = deque(maxlen=KEPT)
         for trajectory in first:
@@ -171,6 +173,7 @@ class TrajectoryFollowing(Law):
         except GoalError as error:
             code = GoalStatus.INVALID_JOINTS if isinstance(error, GoalJointsError) else GoalStatus.INVALID_GOAL
             self._events.append(goal_status(self._now_s, 0, "refused", str(error), code))
+            self._ended["refused"] += 1
             raise
         if self._newer is not None:
             self._end(self._newer, "preempted", "another goal arrived")
@@ -244,6 +247,12 @@ class TrajectoryFollowing(Law):
         """goal: number of goals begun. progress, error. Also the inner law's signals."""
         return {**self.law.signals(), "goal": float(self._begun), "progress": self.progress, "error": self.error}
 
+    def counters(self) -> Mapping[str, int | str]:
+        """`goals_STATE`: number of goals that ended so since the start, `goals_unfinished`: that have not ended."""
+        counts = {f"goals_{state}": count for state, count in self._ended.items()}
+        unfinished = sum(not goal.over for goal in self.goals)
+        return {**counts, "goals_unfinished": unfinished, "last_abort": self._last_abort}
+
     def notes(self) -> list[str]:
         """Returns one log line for each goal that ended since the last call."""
         said, self._notes = self._notes, []
@@ -251,6 +260,9 @@ class TrajectoryFollowing(Law):
 
     def _end(self, goal: Goal, state: State, reason: str = "", code: int = GoalStatus.SUCCESSFUL) -> None:
         self._becomes(goal, state, reason, code)
+        self._ended[state] += 1
+        if state == "aborted":
+            self._last_abort = f"goal {goal.number} at {self._now_s:.2f} s: {reason}"
         self._notes.append(f"goal {goal.number} {state}{f': {reason}' if reason else ''}")
         if goal is self._goal:
             self._goal = None

@@ -351,7 +351,7 @@ class SafetySupervisor:
         # negated, so that NaN is too fast as well
         too_fast = not (np.abs(v) < share * self.settings.velocity_limit).all()
         if too_fast:
-            self.shut("velocity", too_fast_words(self.names, self.turns, v, self.settings.velocity_limit))
+            self.shut("velocity", too_fast_words(self.names, self.turns, v, self.settings.velocity_limit, share))
         return too_fast
 
     def shut(self, cause: str, reason: str = "") -> None:
@@ -479,12 +479,17 @@ class SafetySupervisor:
         return ("beyond_limits", sentence)
 
 
-def too_fast_words(names: Sequence[str], turns: Any, v: Array, limit: Array) -> str:
-    """Names the joint that is nearest to its velocity limit, or farthest beyond it. turns: whether each is an angle."""
+def too_fast_words(names: Sequence[str], turns: Any, v: Array, limit: Array, share: float = 1.0) -> str:
+    """Names the joint that is nearest to its velocity limit, or farthest beyond it. turns: whether each is an angle.
+    share: of the limit that v, predicted for the next cycle if it is below 1, must not reach.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         k = int(np.argmax(np.abs(v) / limit))  # NaN counts as largest
     unit = "rad/s" if turns[k] else "m/s"
-    return f"{names[k]} reaches {abs(v[k]):.4g} {unit}, its limit is {limit[k]:.4g} {unit}"
+    speed, maximum = f"{abs(v[k]):.4g} {unit}", f"its limit, {limit[k]:.4g} {unit}"
+    if share < 1.0:
+        return f"{names[k]} would reach {speed} in the next cycle; the stop is at {100.0 * share:.4g} % of {maximum}"
+    return f"{names[k]} reaches {speed}, beyond {maximum}"
 
 
 InverseDynamics = Callable[[Array, Array, Array], Array]

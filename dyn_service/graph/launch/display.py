@@ -113,7 +113,8 @@ def _cells(process: ManagedProcess, supervisor: Supervisor) -> dict[str, str]:
     node = supervisor.store.nodes.get(process.plan.name)
     kind = supervisor.plan.kind_of(process.plan.name, node)
     stats = node.stats if node is not None else {}
-    cells = {column.label: column.cell(stats) for column in (kind.columns if kind is not None else (rate(),))}
+    columns, lockstep = kind.columns if kind is not None else (rate(),), supervisor.store.lockstep
+    cells = {column.label: column.cell(stats, lockstep=lockstep) for column in columns}
     notes = cells.pop("notes", "")
     return {**cells, "notes": notes, "restarts": str(process.restarts) if process.restarts else ""}
 

@@ -402,7 +402,7 @@ class _FilePlanner(FileValues):
 
 
 REPORT_KEYS = (
-    "schema", "created", "launch", "robot", "duration_s", "outcome", "processes", "nodes", "versions",
+    "schema", "created", "launch", "robot", "duration_s", "simulated_s", "outcome", "processes", "nodes", "versions",
 )  # fmt: skip
 """Reserved names of a report; a node's panel cannot have them."""
 

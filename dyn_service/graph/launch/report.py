@@ -147,6 +147,7 @@ def report_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome, parts: 
         "launch": {"file": plan.file.name, "arguments": dict(plan.arguments)},
         "robot": {name: None if source is None else source.fact(key) for name, key in _ROBOT.items()},
         "duration_s": outcome.running_s,
+        "simulated_s": outcome.simulated_s,
         "outcome": {
             "exit_code": outcome.exit_code,
             "clean": outcome.clean,
@@ -247,7 +248,9 @@ def _write_page(
         node = store.nodes.get(process.name)
         kind = plan.kind_of(process.name, node)
         if kind is not None and node is not None:
-            columns[process.name] = {column.label: column.cell(node.stats) for column in kind.columns}
+            columns[process.name] = {
+                column.label: column.cell(node.stats, lockstep=store.lockstep) for column in kind.columns
+            }
     links = [name for name in (MAIN_FILE, RECORDING) if (folder / name).exists()]
     links += [f"logs/{path.name}" for path in sorted((folder / "logs").glob("*.log"))]
     tails = {p.plan.name: list(p.tail)[-TAIL:] for p in outcome.processes if p.fault is not None and p.tail}
@@ -340,6 +343,7 @@ def _header(title: str, report: Mapping[str, Any], files: Sequence[str], *, grav
     ended well.
     """
     outcome, launch, robot = report["outcome"], report["launch"], report["robot"]
+    simulated_s = report["simulated_s"]
     colour, word = {True: "good", False: "bad", None: "warn"}[outcome["clean"]], outcome["verdict"]
     if grave and outcome["clean"]:
         colour, word = "warn", f"{word}, but look"
@@ -352,6 +356,7 @@ def _header(title: str, report: Mapping[str, Any], files: Sequence[str], *, grav
             ("robots", title) if several else ("robot", robot["name"]),
             ("model", "" if several else (robot["fingerprint"] or "")[:12]),
             ("ran", f"{report['duration_s']:.1f} s"),
+            ("simulated", "" if simulated_s is None else f"{simulated_s:g} s in lockstep"),
             ("launch file", launch["file"]),
             ("created", str(report["created"]).replace("T", " ")),
         ]

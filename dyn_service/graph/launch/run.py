@@ -17,7 +17,7 @@ from dyn_service.graph.launch.report import PAGE, TAIL, cause, clear_report, sec
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.graph.launch.supervisor import Listener, Outcome, Supervisor
-from dyn_service.graph.middleware.telemetry import TelemetryStore
+from dyn_service.graph.middleware.telemetry import DURATION, TelemetryStore
 from dyn_service.support.logs import FORMAT, LEVEL, LEVELS, Format, Level
 
 
@@ -37,7 +37,8 @@ def launch_file(
     Args:
         path: The launch file.
         arguments: Its arguments, `name:=value` on the command line.
-        duration_s: Seconds to run after all processes are ready; None: until Ctrl-C or SIGTERM.
+        duration_s: Seconds to run after all processes are ready, in lockstep seconds of the plants' time; None: until
+            Ctrl-C or SIGTERM.
         report_dir: The folder for the report, its plots, the recording and the logs; created if necessary.
         console: The console for progress; standard output by default. If it cannot be written, the launch goes on.
         log_format: `json`: one object per line, also from the nodes.
@@ -89,8 +90,10 @@ def launch_file(
             if log_level == "debug":
                 for planned in plan.processes:
                     notice(f"{planned.name}: {shlex.join(planned.command)}")
+            variables: dict[str, str] = {FORMAT: log_format, LEVEL: log_level}
+            variables |= {DURATION: repr(duration_s)} if duration_s is not None else {}
             listener = Listener(output, notice, display.tick)
-            supervisor = Supervisor(plan, runtime, listener, {FORMAT: log_format, LEVEL: log_level})
+            supervisor = Supervisor(plan, runtime, listener, variables)
             outcome = asyncio.run(supervisor.run(duration_s))
         for process in outcome.processes:
             if process.fault is not None and process.plan.output == "log":
@@ -126,8 +129,10 @@ def _summary(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> list[
     lines += [line for line in (cause(plan, outcome),) if line]
     unjudged = [f"{node}: {one.sentence}" for node, one in outcome.verdicts if one.passed is None]
     lines += [", ".join(unjudged)] if unjudged and not outcome.faults else []
-    word = ended if outcome.faults else "; ".join(filter(None, (outcome.verdict, outcome.timing)))
+    word = ended if outcome.faults else outcome.verdict
     last = [f"status {outcome.exit_code}: {word}"] if outcome.exit_code else [word] if outcome.verdicts else []
+    time = f"simulated {outcome.simulated_s:g} s in lockstep" if outcome.simulated_s is not None else ""
+    last += [words for words in ("" if outcome.faults else outcome.timing, time) if words]
     last += _at_end(plan, store)
     return [*lines, "; ".join(last)] if last else lines
 

@@ -48,6 +48,8 @@ NOT_CLEAN, LATE = 3, 4
 robot met its bounds, and the timing did not.
 """
 WATCH_PERIOD_S = 0.1
+STALLED_S = 60.0
+"""Wall time after which a launch in lockstep with a duration ends, if its plants' time stands still."""
 ARMED_TIMEOUT_S = 5.0
 """Maximum time to wait, once all processes are ready, until the controllers have armed the plants."""
 
@@ -57,13 +59,15 @@ class Outcome:
     """How a launch ended.
 
     faults: one line each; without faults the exit status is 0. verdicts: with the names of their nodes. check: whether
-    the exit status depends on the bounds. cpu: see `cpu_shares`, while all processes were ready.
+    the exit status depends on the bounds. cpu: see `cpu_shares`, while all processes were ready. simulated_s: s of the
+    plants' time in lockstep, else None.
     """
 
     reason: str = ""
     faults: list[str] = field(default_factory=list)
     processes: list[ManagedProcess] = field(default_factory=list)
     running_s: float = 0.0
+    simulated_s: float | None = None
     verdicts: list[tuple[str, Verdict]] = field(default_factory=list)
     check: bool = False
     cpu: Mapping[str, float] = field(default_factory=dict)
@@ -200,6 +204,7 @@ class Supervisor:
             context.destroy(linger=0)
             for number in numbers:
                 loop.remove_signal_handler(number)
+        self.outcome.simulated_s = self.store.simulated_s
         self._judge()
         return self.outcome
 
@@ -228,12 +233,26 @@ class Supervisor:
                     self._listener.notice(f"{name} answers at {', '.join(map(str, endpoints))}")
 
     async def _watch(self, duration_s: float | None) -> None:
+        newest, moved_s = 0.0, self.running_s
         while not self._stop.is_set():
             self._look_for_failures()
             if all(process.state in ENDED for process in self.processes):
                 self.request_stop("every process has exited")
                 return
-            left = float("inf") if duration_s is None else duration_s - self.running_s
+            left, simulated_s = float("inf"), self.store.simulated_s
+            if duration_s is not None and simulated_s is None:
+                left = duration_s - self.running_s
+            elif duration_s is not None and simulated_s is not None:
+                left = 0.0 if duration_s - simulated_s <= telemetry.ROUNDING_S else WATCH_PERIOD_S
+                if simulated_s != newest:
+                    newest, moved_s = simulated_s, self.running_s
+                elif left and self.running_s - moved_s > STALLED_S:
+                    reason = (
+                        f"the plant's time has stood still at {simulated_s:g} of {duration_s:g} s for {STALLED_S:g} s"
+                    )
+                    self.outcome.faults.append(reason)
+                    self.request_stop(reason)
+                    return
             if left <= 0.0:
                 self.request_stop(f"the duration of {duration_s:g} s has passed")
                 return
@@ -298,7 +317,14 @@ class Supervisor:
         for process in self.processes:
             name, faults = process.plan.name, self.outcome.faults
             if process.fault is not None:
-                faults.append(f"{name} {process.fault}")
+                brief, node = f"{name} {process.fault}", self.store.nodes.get(name)
+                errors = (
+                    node.faults[-1:] if node is not None and process.exits[-1:] > [0] else []
+                )  # if it was not killed
+                sentence = ": ".join([brief, *errors])
+                faults.append(sentence)
+                if self.outcome.reason == brief:
+                    self.outcome.reason = sentence
             if process.restarts:
                 deaths = ", ".join(process.causes[: process.restarts])
                 faults.append(f"{name} was restarted {process.restarts} times: it {deaths}")

@@ -251,6 +251,11 @@ class Node(Generic[P]):
     # --- its process
 
     @property
+    def duration_s(self) -> float:
+        """Duration of the launch, s; infinite without one."""
+        return float(os.environ.get(telemetry.DURATION, "inf"))
+
+    @property
     def restarted(self) -> bool:
         """Whether a launcher has restarted the node after it died."""
         return os.environ.get(telemetry.RESTARTS, "0") != "0"

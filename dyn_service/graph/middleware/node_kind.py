@@ -116,15 +116,18 @@ class Panel:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a launch's live table. text: returns the cell from the node's latest stats, or an empty string."""
+    """A column of a launch's live table. text: returns the cell from the node's latest stats, or an empty string.
+    timing: whether it counts what was late, which nothing is in lockstep.
+    """
 
     label: str
     text: Callable[[Stats], str]
+    timing: bool = False
 
-    def cell(self, stats: Stats) -> str:
+    def cell(self, stats: Stats, *, lockstep: bool = False) -> str:
         """Returns the cell, or `?` if `text` fails: an error in a column must not stop the display."""
         try:
-            return self.text(stats)
+            return "" if self.timing and lockstep else self.text(stats)
         except Exception:  # noqa: BLE001  the other cells are still shown
             return "?"
 
@@ -135,14 +138,14 @@ def number(stats: Stats, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def column(label: str, text: str, *names: str) -> Column:
+def column(label: str, text: str, *names: str, timing: bool = False) -> Column:
     """Returns a column of the latest numbers with these names in a format; empty while one of them is unknown."""
 
     def cell(stats: Stats) -> str:
         found = [number(stats, name) for name in names]
         return "" if None in found else text.format(*found)
 
-    return Column(label, cell)
+    return Column(label, cell, timing)
 
 
 def rate(name: str = "rate_hz") -> Column:

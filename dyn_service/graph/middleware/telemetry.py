@@ -35,6 +35,10 @@ ENDPOINT = "DYN_LAUNCH_ENDPOINT"
 NODE = "DYN_LAUNCH_NODE"
 RESTARTS = "DYN_LAUNCH_RESTARTS"
 """Environment variable with the number of times that a launcher has restarted the node."""
+DURATION = "DYN_LAUNCH_DURATION"
+"""Environment variable with the s of its own time after which a plant in lockstep stands still, if there is one."""
+ROUNDING_S = 1e-9
+"""Tolerance of that time, which is a sum of steps."""
 _QUEUE = 4096
 _LINGER_MS = 2000
 BEAT_PERIOD_S = 0.2
@@ -306,6 +310,17 @@ class TelemetryStore:
             self._rows(node, message)
         elif isinstance(message, Ready):
             node.lives.setdefault(message.pid, {})
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether all plants run in lockstep: then nothing can be late, and time is that of the plants."""
+        return {clock for node in self.nodes.values() if (clock := node.fact("clock")) is not None} == {"lockstep"}
+
+    @property
+    def simulated_s(self) -> float | None:
+        """The time, s, that each plant in lockstep has reached at least; None without such plants."""
+        plants = [node for node in self.nodes.values() if node.fact("clock") == "lockstep"]
+        return min((float(node.stats.get("time_s", 0.0)) for node in plants), default=None)
 
     def with_fact(self, name: str) -> NodeTelemetry | None:
         """Returns the first node with a fact of this name, or None."""

@@ -88,9 +88,10 @@ class Verdict:
         detail = f" ({self.detail})" if self.detail else ""
         if self.passed is None:
             return f"{self.what} not judged{detail if self.value is None else ' (no bound)'}"
+        value = self.value or 0.0
         allowed = f"allowed at {'least' if self.least else 'most'} {sized(self.bound, self.unit)}"
-        found = "is no number" if math.isnan(self.value or 0.0) else sized(self.value or 0.0, self.unit)
-        return f"{self.what} {found}{detail}, {allowed}"
+        size = "is no number" if math.isnan(value) else sized_beside(value, self.unit, self.bound)
+        return f"{self.what} {size}{detail}, {allowed}"
 
 
 def format_number(x: float) -> str:
@@ -104,3 +105,9 @@ def format_number(x: float) -> str:
 def sized(x: float, unit: str) -> str:
     """Returns a number with its unit as text."""
     return f"{format_number(float(x))} {unit}".rstrip()
+
+
+def sized_beside(x: float, unit: str, *bounds: float) -> str:
+    """Returns a number with its unit, with more digits where it would read as a bound from which it differs."""
+    near = format_number(float(x)) in map(format_number, bounds) and float(x) not in bounds
+    return f"{float(x)!r} {unit}".rstrip() if near else sized(x, unit)

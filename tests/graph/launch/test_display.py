@@ -52,6 +52,8 @@ LINE = (
 
 def test_plain_line(supervisor: SimpleNamespace) -> None:
     assert plain_line(supervisor) == LINE
+    supervisor.store.take(Facts("plant", 1, {"clock": "lockstep"}))  # where nothing is late
+    assert plain_line(supervisor) == LINE.replace("missed 2, ", "")
 
 
 def shown(supervisor: SimpleNamespace, width: int) -> list[str]:

@@ -164,8 +164,8 @@ def test_a_stop_under_its_command(lab: Lab, rearm: bool) -> None:
     controller.send_signal(signal.SIGCONT)
     if not rearm:
         assert failed(controller) == (
-            f"ERROR /controller: the plant stopped (missed) at {stopped.since:g} s, and rearm is off: "
-            "restart the controller"
+            f"ERROR /controller: the plant stopped (missed: no command was accepted for 0.2 s) at "
+            f"{stopped.since:g} s, and rearm is off: restart the controller"
         )
         controller = lab.controller()
     after = lab.wait_for(lambda state: state.mode == "active")

@@ -212,7 +212,7 @@ def page_of(
                "verdicts": rows, "cause": None, "timing": "", "on_time": None}  # fmt: skip
     robot = {"name": None, "fingerprint": None}
     report = {"outcome": outcome, "launch": {"file": "f", "arguments": {}}, "created": "now", "robot": robot,
-              "duration_s": 1.0, "processes": list(processes), "versions": {}}  # fmt: skip
+              "duration_s": 1.0, "simulated_s": None, "processes": list(processes), "versions": {}}  # fmt: skip
     return make_page("<t>", report, parts, columns or {}, {name: [name] for name in names}, ["report.json"], [])
 
 

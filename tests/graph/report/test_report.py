@@ -98,9 +98,6 @@ def test_report_from_a_recorded_run(store: TelemetryStore, tmp_path: Path) -> No
     assert trips["p99_9"] == pytest.approx(204.8)
     tracking = report["tracking"]
     assert tracking["samples"] == 2000
-    assert (
-        tracking["share_under_command"] == 1.0
-    )  # braked for 1 s before, which is no time between the first command and a release
     assert [joint["name"] for joint in tracking["joints"]] == JOINTS
     assert [joint["unit"] for joint in tracking["joints"]] == ["m", "rad"]
     np.testing.assert_allclose([joint["rms"] for joint in tracking["joints"]], [3e-3, 4e-3], rtol=1e-9)
@@ -187,7 +184,6 @@ def test_errors_of_joints_with_several_ways_to_move(flying: TelemetryStore) -> N
     assert "".join(joint["unit"][0] for joint in joints) == "mmmrrr" + "m" + "rrr" + "mmr"
     np.testing.assert_allclose([joint["rms"] for joint in joints], 1e-3, rtol=1e-6)
     assert section.content["rms_by_unit"] == {"m": pytest.approx(1e-3), "rad": pytest.approx(1e-3)}
-    assert section.content["share_under_command"] == 1.0
 
 
 def test_charts_of_rounding_errors_are_flat(flying: TelemetryStore) -> None:

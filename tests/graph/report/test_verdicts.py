@@ -96,10 +96,11 @@ def broken(found: dict) -> list[str]:
 
 
 def test_a_run_within_its_bounds_is_clean(tmp_path: Path) -> None:
-    found, _, last = judged(tmp_path, run(error=(0.0, 1e-3)), check=True)
+    found, page, last = judged(tmp_path, run(error=(0.0, 1e-3)), check=True)
     assert found["clean"] is True
     assert found["exit_code"] == 0
     assert last.startswith("clean, 4 bounds met; on time, 3 bounds met")
+    assert page.count("under command") == 1  # in the verdict, and nowhere by another count
     assert {verdict["what"]: (verdict["subject"], verdict["bound"]) for verdict in found["verdicts"]} == {
         "late answers": ("timing", 1.0), "safe stops": ("robot", 0.0), "time under command": ("robot", 99.0),
         "lateness": ("timing", 10.0), "time lost": ("timing", 1.0), "time at limits": ("robot", 1.0),
@@ -141,6 +142,11 @@ def test_each_bound_on_the_robot_alone_makes_it_not_clean(tmp_path: Path, change
         (
             {"plant": {"late_p99_9_us": 2e4, "late_max_us": 67e3}},
             ["lateness 20 ms (99.9 % of the periods; the latest 67 ms), allowed at most 10 ms"],
+            4,
+        ),
+        (  # a bound that was barely broken does not read as its value
+            {"plant": {"late_p99_9_us": 10000.5, "late_max_us": 67e3}},
+            ["lateness 10.0005 ms (99.9 % of the periods; the latest 67 ms), allowed at most 10 ms"],
             4,
         ),
         ({"plant": {"slipped": 1000}}, ["time lost 25 %, allowed at most 1 %"], 4),

@@ -447,4 +447,4 @@ class ControlLoop(Generic[L]):
             p50, p99 = np.percentile(requests.round_trips_us, (50, 99))
             values |= {"round_trip_p50_us": float(p50), "round_trip_p99_us": float(p99)}
             requests.round_trips_us.clear()
-        self.node.telemetry.stats(values | self.signals.latest())
+        self.node.telemetry.stats({**values, **self.signals.latest(), **self.commander.law.counters()})

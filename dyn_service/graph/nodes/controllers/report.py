@@ -67,8 +67,7 @@ def requests_section(controller: NodeTelemetry, store: TelemetryStore) -> Sectio
     """Returns the section of requests and round trips, with charts."""
     requests = controller.recording("requests")
     content = _request_summary(controller, requests)
-    clocks = {clock for node in store.nodes.values() if (clock := node.fact("clock")) is not None}
-    deadline_s = None if clocks == {"lockstep"} else controller.fact("deadline_s") or 0.0  # in lockstep nothing is late
+    deadline_s = None if store.lockstep else controller.fact("deadline_s") or 0.0  # in lockstep nothing is late
     verdict = _verdict(content, controller.fact("late_share"), real_time=deadline_s is not None)
     findings = _findings(content, requests, deadline_s, grave=verdict.passed is False)
     charts = {} if requests is None else {"Round trips": _round_trip_cards(requests, deadline_s)}
@@ -185,7 +184,7 @@ PANELS = (Panel("requests", requests_section), Panel("law", law_section), Panel(
 COLUMNS = (
     rate(),
     column("round trip p50/p99", "{:.0f}/{:.0f} us", "round_trip_p50_us", "round_trip_p99_us"),
-    column("missed", "{:.0f}", "deadline_misses"),
+    column("missed", "{:.0f}", "deadline_misses", timing=True),
     column("lost", "{:.0f}", "lost"),
     column("error rms/max", "{:.1e}/{:.1e}", "error_rms", "error_max"),
 )

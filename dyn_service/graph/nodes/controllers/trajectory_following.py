@@ -24,15 +24,18 @@ from dyn_service.control.law import Law, per_joint
 from dyn_service.control.laws.computed_torque import ComputedTorque, gains
 from dyn_service.control.laws.trajectory_following import FeedForward, ReferenceCommand, TrajectoryFollowing
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.middleware.node_kind import Panel, Section
+from dyn_service.graph.middleware.telemetry import NodeTelemetry, TelemetryStore
 from dyn_service.graph.nodes.controllers.controller_kind import Input, Output, Service, controller_kind
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
+from dyn_service.graph.report.verdicts import Verdict
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.dyn_service_msgs import GoalStatus
 from dyn_service.messages.trajectory_msgs import JointTrajectory
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.support.documents import read_document
 from dyn_service.support.parameter_descriptions import settable
-from dyn_service.support.parameters import FilePath
+from dyn_service.support.parameters import FilePath, NotNegative
 
 
 class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True):
@@ -48,7 +51,7 @@ class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, 
     command_interface: efforts of computed torque, positions, or velocities. natural_frequency, damping_ratio: of the
     computed torque. position_gain: 1/s, of the position error in commanded velocities. feed_forward: efforts sent with
     positions and velocities: none, those of the reference's acceleration for drives with the robot's model, or inverse
-    dynamics for drives without one.
+    dynamics for drives without one. aborted_goals: number of aborted goals up to which a launch is clean.
     """
 
     goals: FilePath = ""
@@ -65,6 +68,7 @@ class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, 
     damping_ratio: Annotated[float, settable] = 1.0
     position_gain: Annotated[float, settable] = 10.0
     feed_forward: FeedForward = "none"
+    aborted_goals: NotNegative = 0.0
 
 
 def make_law(p: TrajectoryFollowingParameters, model: RobotQueries) -> TrajectoryFollowing:
@@ -170,6 +174,23 @@ def check(p: TrajectoryFollowingParameters) -> None:
             library()
 
 
+_STATES = ("succeeded", "aborted", "preempted", "canceled", "refused", "unfinished")
+
+
+def goals_section(controller: NodeTelemetry, store: TelemetryStore) -> Section:
+    """Returns the section of the numbers of goals by their ends, with the verdict on aborted ones."""
+    counts = {state: controller.total(f"goals_{state}") for state in _STATES}
+    last = str(controller.stats.get("last_abort") or "")
+    maximum = float((controller.fact("law_parameters") or {}).get("aborted_goals", 0.0))
+    total, unfinished = counts["succeeded"] + counts["aborted"], counts["unfinished"]
+    detail = (f"of {total}" + (f"; the last: {last}" if last else "")) if total else "no goal ended"
+    verdicts = [Verdict("aborted goals", counts["aborted"] if total else None, maximum, "", detail)]
+    if unfinished:
+        verdicts.append(Verdict("unfinished goals", None, 0.0, "", f"{unfinished} when the launch ended"))
+    numbers = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    return Section({**counts, "last_abort": last}, [f"goals: {numbers or 'none'}"], verdicts=verdicts)
+
+
 NODE = controller_kind(
     "trajectory_following",
     TrajectoryFollowingParameters,
@@ -181,6 +202,7 @@ NODE = controller_kind(
         Service("~/follow_joint_trajectory", FollowJointTrajectoryRequest, follow),
         Service("~/cancel_goals", CancelGoalsRequest, cancel),
     ),
+    panels=(Panel("goals", goals_section),),
     check=check,
 )
 

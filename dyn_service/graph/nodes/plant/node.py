@@ -23,6 +23,7 @@ command, because a controller would see the jump as a motion. Requests are check
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -42,6 +43,7 @@ from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.node_kind import NodeKind
 from dyn_service.graph.middleware.pacing import Lateness, Pacer, precise_sleep
 from dyn_service.graph.middleware.pubsub import Publisher
+from dyn_service.graph.middleware.telemetry import ROUNDING_S
 from dyn_service.graph.nodes.plant import report, srvs
 from dyn_service.graph.nodes.plant.factory import (
     PlantParameters,
@@ -93,6 +95,7 @@ class PlantLoop:
         self.slipped = self.unanswered = 0
         self.lateness = Lateness()
         self._answer_timeout_s = p.lockstep_timeout_s
+        self._end_s = node.duration_s - ROUNDING_S if self._lockstep else math.inf
         self._next_publish = 0
         self._sent, self._sent_s, self._first_sent_s = -1, 0.0, 0.0
         self._begun_s = 0.0
@@ -154,6 +157,12 @@ class PlantLoop:
         if newest != self._sent:
             self._sent, self._first_sent_s = newest, now
             self._send(now)
+        if plant.time_s >= self._end_s:  # controllers hear the last state until the launcher stops them
+            self.topics.take(_WAIT_MS)
+            if now - self._sent_s > AGAIN_S:
+                self._send(now)
+            self._stats(now)
+            return
         if not (plant.safety.mode in RUNNING or plant.safety.armable(plant.v)):
             self._go_on(self.every)
             return
@@ -168,7 +177,7 @@ class PlantLoop:
                 "state %d (t = %g s) was not answered within %g s: the plant goes on without commands until it stops",
                 newest, plant.time_s, self._answer_timeout_s,
             )  # fmt: skip
-            while plant.safety.mode in RUNNING:
+            while plant.safety.mode in RUNNING and plant.time_s < self._end_s:
                 self._go_on(1)
         elif now - self._sent_s > AGAIN_S:
             self._send(now)
@@ -179,6 +188,8 @@ class PlantLoop:
 
     def _go_on(self, steps: int) -> None:
         for _ in range(steps):
+            if self.plant.time_s >= self._end_s:
+                return
             self.plant.advance(1)
             if self.recording is not None:
                 self.recording.row()

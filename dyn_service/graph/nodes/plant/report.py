@@ -3,7 +3,7 @@ verdicts.
 
 The tracking error is computed from the plant's own recording and the reference motion, evaluated again at the plant's
 times; it is not the controller's figure. Any node may report a reference, by the fact `reference`. Only times under
-command count; their share is `share_under_command`. The error is `Configuration.error` from the measured position to
+command count. The error is `Configuration.error` from the measured position to
 the reference, by entry of v, in m and rad.
 
 A joint with several degrees of freedom has one card for its translation and one for its rotation. Times without command
@@ -265,9 +265,7 @@ def bounds_of(plant: NodeTelemetry) -> PlantBounds:
 def tracking_summary(motion: Motion) -> dict[str, Any]:
     """Returns root mean square and maximum of the tracking error, per entry of v and over all."""
     error = motion.error[motion.active]
-    active, stopped = (int((motion.mode == MODES.index(mode)).sum()) for mode in (ACTIVE, STOPPED))
-    share = share_under_command(active, stopped)
-    base = {"samples": len(error), "stride": motion.stride, "share_under_command": share}
+    base = {"samples": len(error), "stride": motion.stride}
     if not len(error):
         return {**base, "rms": None, "max": None, "rms_by_unit": {}, "joints": []}
     rms = np.sqrt((error**2).mean(axis=0))
@@ -404,11 +402,7 @@ def _lines(tracking: Mapping[str, Any]) -> list[str]:
     if tracking["rms"] is None:
         return []
     worst = max(tracking["joints"], key=lambda joint: joint["max"])
-    share = 100.0 * tracking["share_under_command"]
-    return [
-        f"tracking error: rms {tracking['rms']:.2e}, max {tracking['max']:.2e} ({worst['name']}, {worst['unit']}), "
-        f"under command {share:.1f} % of the time"
-    ]
+    return [f"tracking error: rms {tracking['rms']:.2e}, max {tracking['max']:.2e} ({worst['name']}, {worst['unit']})"]
 
 
 def _notes(stats: Stats) -> str:
