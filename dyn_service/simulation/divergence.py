@@ -29,7 +29,7 @@ _SMALL = 4096
 
 
 class DivergedError(FailedPreconditionError):
-    """A motion is no longer finite, or the iteration of one of its steps does not converge."""
+    """A motion is no longer finite or too fast for its steps, or the iteration of a step does not converge."""
 
 
 def diverged(step: int, t: float, cause: str) -> DivergedError:

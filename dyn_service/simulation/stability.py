@@ -37,6 +37,7 @@ import numpy as np
 
 from dyn_service.api.queries import Array, Integrator, RobotQueries
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.simulation.divergence import DivergedError
 from dyn_service.simulation.task import Motion, Task
 
 Advance = Callable[[Array, Array], tuple[Array, Array]]
@@ -234,9 +235,9 @@ class ResolutionCheck:
         """Checks states (rows, ..., n) after steps k + every, k + 2 every, .. of this part, together with later ones.
 
         Raises:
-            FailedPreconditionError: The steps are too long in one of them.
+            DivergedError: The steps are too long in one of them.
         """
-        ways = self._length * np.abs(v).sum(axis=-1).reshape(len(v), -1).max(axis=-1)
+        ways = self._length * np.abs(v).sum(axis=-1).reshape(len(v), -1).max(axis=-1, initial=0.0)
         rows = np.flatnonzero(ways > FAST)
         steps = k + every * (rows + 1)
         spans, first = np.unique(steps // self._spacing, return_index=True)
@@ -259,7 +260,7 @@ class ResolutionCheck:
         row = tuple(beyond[0])
         entry = int(np.argmax(change[row]))
         longest = 0.9 * self._length * (RESOLVED / change[row][entry]) ** 0.2  # the error of a step of rk4 has order 5
-        raise FailedPreconditionError(
+        raise DivergedError(
             f"steps of {self._length:g} s of rk4 are too long for the motion in step "
             f"{self._task.first_step + steps[row[0]] + 1} (t = {self._task.time(steps[row[0]]):g} s): half of the step "
             f"changes joint '{at.velocity_joints[entry]}', at {v[row][entry]:.3g} rad/s | m/s, by "

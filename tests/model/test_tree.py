@@ -308,12 +308,15 @@ def test_limits_are_those_of_the_file_and_a_continuous_joint_has_no_range(kind: 
         f'<joint name="j" type="{kind}"><parent link="a"/><child link="b"/>{limits}</joint>'
         '<joint name="k" type="revolute"><parent link="b"/><child link="c"/></joint></robot>'
     )
-    found = tree_of(read_text(robot)).limits
+    revolute = read_text(robot.replace(kind, "revolute"))  # its range stays if only the type is changed afterwards
+    changed = dataclasses.replace(revolute.joints[0], type=kind), *revolute.joints[1:]
     low, high = (-np.inf, np.inf) if kind == "continuous" else (-1.0, 2.0)
-    assert found.lower.tolist() == [low, -np.inf]
-    assert found.upper.tolist() == [high, np.inf]
-    assert found.velocity.tolist() == [3.0, np.inf]
-    assert found.effort.tolist() == [4.0, np.inf]
+    for description in (read_text(robot), dataclasses.replace(revolute, joints=changed)):
+        limits_read = tree_of(description).limits
+        assert limits_read.lower.tolist() == [low, -np.inf]
+        assert limits_read.upper.tolist() == [high, np.inf]
+        assert limits_read.velocity.tolist() == [3.0, np.inf]
+        assert limits_read.effort.tolist() == [4.0, np.inf]
 
 
 @pytest.mark.parametrize(("kind", "nq", "nv"), [("planar", 3, 3), ("spherical", 4, 3), ("floating", 7, 6)])

@@ -490,7 +490,7 @@ def test_on_the_command_line(server: Server, robot: Robot, tmp_path: Path) -> No
     overlay = {"payloads": [{"link": robot.link_names[-1], "mass": 2.0}]}
     values = calling.read_values(json.dumps({"q": q, "overlay": overlay}), [])
     with Client(server.endpoints[0], timeout_s=120.0) as client:
-        found = calling._question(client, QUERIES["gravity_forces"], NAME, values)
+        found = calling._answer(client, QUERIES["gravity_forces"], NAME, values)
     assert found["forces"] == robot.with_payload(Payload(robot.link_names[-1], 2.0)).gravity_forces(q).tolist()
 
 
