@@ -26,9 +26,9 @@ _MODULES = sorted(
 )
 OTHERS = {
     "base", "bounds", "Function", "inputs", "loads", "loaded", "node", "outputs", "plant", "requests", "server",
-    "supervisor",
+    "supervisor", "xarray",
 }  # fmt: skip
-"""Variables, and fields of messages and files, that are called like a module."""
+"""Variables, and fields of messages and files, that are called like a module; a package that may not be installed."""
 VARIABLES = {"robot": Robot, "client": Client}
 """What these pages call by a variable."""
 _PAGES = [page for page in PAGES if page.parent.name != "adr"]
